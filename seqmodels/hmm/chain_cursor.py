@@ -25,12 +25,12 @@ StateT = TypeVar("StateT", bound=Any)
 
 @dataclass(frozen=True)
 class ChainCursor(ABC, Generic[StateT]):
-    """A cursor of a chain of hidden states, whose states emit by one table of output parameters.
+    """A model of hidden states as one-step predictions: it holds beliefs about n sequences and predicts the next step.
 
-    To add one, define the abstract methods, and a frozen dataclass for its state, the belief about n sequences. A state
-    has ``log_predicted``, log-probabilities of the next step's state and of what else is hidden of it, ``(n, K, ...)``;
-    ``past``, the last p steps; ``n_scored``, the number of steps after the source; and ``inputs``, the standardised
-    inputs of the next step, ``(n, U)``, or None until they are given.
+    To add one, define the abstract methods, and a frozen dataclass for the belief after some steps, here called a state
+    of the cursor. It has ``log_predicted``, log-probabilities of the next step's hidden state and of what else is
+    hidden of the step, ``(n, K, ...)``; ``past``, the last p steps; ``n_scored``, the number of steps after the source;
+    and ``inputs``, the standardised inputs of the next step, ``(n, U)``, or None until they are given.
 
     Attributes:
         parameters: parameters of the chain and its emissions.
@@ -61,11 +61,11 @@ class ChainCursor(ABC, Generic[StateT]):
 
     @abstractmethod
     def _log_weights(self, state: StateT) -> Tensor:
-        """Return log p(there is a next step, in this state | all steps so far), ``(n, K)``."""
+        """Return log p(there is a next step and its hidden state is k | all steps so far), ``(n, K)``."""
 
     @abstractmethod
     def _log_last(self, state: StateT) -> Tensor | None:
-        """Return log p(the sequence may end after the last step, in this state | all steps so far), ``(n, K)``.
+        """Return log p(hidden state of the last step, and the sequence may end there | all steps so far), ``(n, K)``.
 
         Return None before the first step.
         """
@@ -117,7 +117,7 @@ class ChainCursor(ABC, Generic[StateT]):
     def _log_end(self, state: StateT) -> Tensor | None:
         """Return log p(the sequence has ended after its last step | all steps so far), ``(n,)``.
 
-        Return None where it cannot have: ends are no events, or no step was scored.
+        Return None if the end is not an event, or if no step was scored yet.
         """
         log_last = self._log_last(state)
         if self.parameters.final is None or log_last is None or not state.n_scored:
@@ -146,9 +146,9 @@ class ChainCursor(ABC, Generic[StateT]):
 
     @cached_property
     def _densities(self) -> FrameDensities | None:
-        """A compiled function that returns a step's log-densities; None where it is no faster or cannot be used.
+        """A compiled function that returns a step's log-densities, or None if there is none or it is not faster.
 
-        It cannot be used where densities depend on past steps or on inputs.
+        There is none where densities depend on past steps or on inputs.
         """
         if not self._runs_compiled(1) or self.observation.n_past or self.parameters.table_slopes is not None:
             return None

@@ -19,11 +19,12 @@ FrameDensities = Callable[[np.ndarray], np.ndarray]
 
 
 class ChainInLoops:
-    """A Markov chain as compiled loops over steps.
+    """The forward pass of a Markov chain in compiled loops.
 
     Args:
         transition: transition probabilities, ``(K, K)`` float64.
-        least_exact: value that a sum over states in scaled numbers must exceed to count as exact.
+        least_exact: smallest sum of scaled probabilities that counts as exact; below it the loop computes in
+            logarithms.
     """
 
     def __init__(self, transition: Tensor, least_exact: float) -> None:
@@ -31,13 +32,15 @@ class ChainInLoops:
         self._chain = matrix.numpy(), matrix.log().numpy(), least_exact
 
     def filter(self, log_predicted: np.ndarray, log_b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return beliefs after each of T steps of n sequences, predictions of the next states, and log p of the steps.
-
-        These are log-probabilities of shapes ``(T n, K)``, ``(n, K)`` and ``(T n,)``.
+        """Run the forward pass over T steps of n sequences.
 
         Args:
             log_predicted: log-probabilities of the states of the first step before it is seen, ``(n, K)``.
             log_b: log-densities, time by time, ``(T n, K)``.
+
+        Returns:
+            Filtered log-probabilities of the states after each step, ``(T n, K)``; log-probabilities of the state after
+            the last step's next transition, ``(n, K)``; and log p(x_t | x_<t) of each step, ``(T n,)``.
         """
         log_alpha, after, log_prob = np.empty(log_b.shape), np.empty(log_predicted.shape), np.empty(len(log_b))
         advance(*self._chain, log_b, log_predicted, log_alpha, after, log_prob)

@@ -37,12 +37,12 @@ Regressed = Literal["transition", "emission", "start"]  # the parts of a model t
 
 @dataclass(frozen=True)
 class GivenInputs:
-    """The regressions of a model on its U inputs, and its probabilities on average over data.
+    """The regressions of a model on its U inputs, and its parameters averaged over the inputs of the data.
 
     Attributes:
         options: which probabilities and emissions are regressed on which inputs.
         names: names of the inputs.
-        scale: a unit of each standardised input in raw units, ``(U,)``.
+        scale: size of one unit of each standardised input in raw units, ``(U,)``.
         rows: transition probabilities on average over all steps, ``(K, K)``; in continuous time generators.
         table: output parameters of the expected emissions on average over all steps, ``(K, P)``.
         initial: probabilities of the first state on average over all sequences, ``(K,)``.
@@ -81,7 +81,7 @@ class GivenInputs:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers of which some are free: ``base + unit * u``, with an unconstrained number u for each free one.
+    """An array of numbers of which some are free: ``base + unit * u``, with one unconstrained coordinate u for each.
 
     Attributes:
         free: True for the free numbers.
@@ -94,7 +94,7 @@ class Numbers:
     unit: Tensor
 
     def at(self, u: Tensor) -> Tensor:
-        """Return all numbers at ``u``, differentiable; numbers that are not free keep their base."""
+        """Return the array at the coordinates ``u`` of its free numbers, differentiable; others keep their base."""
         changed = self.base[self.free] + self.unit[self.free] * u
         return self.base.index_put(self.free.nonzero(as_tuple=True), changed)
 
@@ -144,38 +144,36 @@ class Coordinates:
 
     @property
     def _table(self) -> Tensor:
-        """Rows of the table for distinct emissions, ``(G, P)``."""
+        """Output parameters of the G distinct emissions, ``(G, P)``; tied states share one."""
         return self.options.constraints.tying.one_each(self.parameters.table)
 
     @property
     def _mean_rows(self) -> Tensor:
-        """The rows by which a transition counts as being on a boundary; averages if transitions depend on inputs.
+        """The transition probabilities ``(K, K)``, with a column for ends, that are tested for being on a boundary.
 
-        In continuous time they are the generator.
+        They are averages over the data if transitions depend on inputs. In continuous time they are the generator.
         """
         rows = self._rows if self.parameters.generator is None else self.parameters.generator
         return rows if self.given is None else self.given.rows
 
     @property
     def _is_inner_row(self) -> Tensor:
-        """A mask of ``_mean_rows`` that is False for transitions, or rates, on a boundary."""
         if self.parameters.generator is not None:
             return self._mean_rows > self.least_rate
         return is_inner(self._mean_rows, self.least)
 
     @property
     def _mean_table(self) -> Tensor:
-        """Rows of the table for distinct emissions, ``(G, P)``; averages if emissions depend on inputs."""
+        """Output parameters of the G distinct emissions, ``(G, P)``; averages over the data if inputs change them."""
         return self._table if self.given is None else self.given.table
 
     @property
     def _mean_initial(self) -> Tensor:
-        """Distribution of the first state, ``(K,)``; an average if it depends on inputs."""
         return self.parameters.initial if self.given is None else self.given.initial
 
     @property
     def _is_jump(self) -> Tensor:
-        """A mask ``(K, K)`` of the jumps that a chain in continuous time can make."""
+        """A mask ``(K, K)`` that is True for the rates of a chain in continuous time that are not fixed at zero."""
         generator = self.parameters.generator
         assert generator is not None, "of a chain in continuous time"
         return ~torch.eye(len(generator), dtype=torch.bool) & (generator > 0)
@@ -224,10 +222,9 @@ class Coordinates:
         return numbers
 
     def _of_inputs(self, has_slope: Tensor, which: Regressed) -> Tensor:
-        """Return a mask of slopes ``(..., U)`` that is True where ``has_slope (...)`` is, for the inputs that are
-        read.
+        """Return a mask of free slopes ``(..., U)``: True where ``has_slope (...)`` is True and the input is used.
 
-        ``which`` is the part of the model that reads them.
+        ``which`` is the part of the model whose slopes these are: transitions, emissions or the first state.
         """
         assert self.given is not None
         is_read = torch.zeros(len(self.given.names), dtype=torch.bool)
@@ -235,7 +232,10 @@ class Coordinates:
         return has_slope.unsqueeze(-1) & is_read
 
     def _columns(self, which: Regressed) -> tuple[int, ...]:
-        """Return the columns of the inputs that transitions, emissions or the first state depend on."""
+        """Return the columns of the inputs that one part of the model depends on.
+
+        ``which`` is that part: transitions, emissions or the first state.
+        """
         if self.given is None:
             return ()
         options = self.given.options
@@ -281,7 +281,6 @@ class Coordinates:
 
     @property
     def _name_of_slopes(self) -> str:
-        """The name of the slopes of transitions, which are those of rates in continuous time."""
         return "transition_slopes" if self.parameters.generator is None else "generator_slopes"
 
     def raw_slopes(self, parameters: Parameters, scale: Tensor) -> dict[str, Tensor]:
@@ -359,9 +358,13 @@ class Coordinates:
                 yield Estimate("emission_slopes", (i, d, u), i, (labels[d], self.given.names[u]), "identity", note)
 
     def _of_row(self, name: str, row: Tensor, mask: Tensor, state: int | None) -> Iterator[Estimate]:
-        """Yield descriptions of the probabilities of one distribution over states, if more than one is possible.
+        """Yield a description of each probability of one distribution over states, if more than one state is possible.
 
-        ``row`` may have one more column, for the end; ``state`` is None for the distribution of the first state.
+        Args:
+            name: name of the array that it belongs to.
+            row: the probabilities, ``(K,)`` or with the end ``(K + 1,)``.
+            mask: True for possible states, in the shape of ``row``.
+            state: the state before; None for the distribution of the first state.
         """
         if int(mask.sum()) < 2:
             return

@@ -54,13 +54,15 @@ WAY_OUT = "keep emissions and transitions from being exactly zero (pseudocount, 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Sequences that are computed together, all of one weight, with frames in the rows of ``segments.packing``.
+    """Some sequences of equal weight, packed into one array of N frames for inference.
+
+    K states, D features, U inputs. The order of the frames is ``segments.packing``.
 
     Attributes:
         x: encoded frames, ``(N, D)`` or ``(N,)``.
         past: the p frames before each, ``(N, p, D)``, or with beliefs about their missing values ``(N, p + p²D, D)``,
             in the form that ``AutoregressiveGaussian`` takes; None if the observation needs none.
-        segments: the segments that the N rows make up.
+        segments: parts of the sequences over which recursions run in parallel.
         weight: weight of each sequence.
         indices: number of each sequence in the corpus.
         scratch: buffers; batches made together share them, because they are computed one after the other.
@@ -81,7 +83,7 @@ class PackedBatch:
     gaps: Tensor | None = None
 
     def trellis(self, parameters: Parameters, densities: Densities) -> Trellis:
-        """Return the inference problem of the batch, for one chain or several.
+        """Return a ``Trellis`` of the batch for one chain or several, from which forward and Viterbi passes run.
 
         In a frame whose state is known, all other states have density zero.
         """
@@ -116,7 +118,10 @@ class PackedBatch:
         return self.evaluate(emission, parameters, dtype)[0]
 
     def evaluate(self, emission: Emission, parameters: Parameters, dtype: torch.dtype) -> tuple[Densities, Any]:
-        """Return the densities of the frames under one chain, ``(N, K)``, and a memo for the emission's statistics."""
+        """Return the densities of the frames in the K states, ``(N, K)``, and intermediate results for ``statistics``.
+
+        The second result is the argument ``memo`` of ``Emission.statistics``.
+        """
         p = parameters
         if p.table_slopes is None:
             return emission.evaluate(p.table, self.x, self.past, dtype, self.scratch)
@@ -134,9 +139,9 @@ class PackedBatch:
         return log_density_given_inputs(emission.observation, *of_states, self.x, self.past, self.inputs)
 
     def refuse_impossible(self, log_prob: Tensor) -> None:
-        """Raise ``ValueError`` if a sequence has log-probability -inf under any chain; the message has its number.
+        """Raise ``ValueError`` if a sequence has log-probability -inf; the message has the sequence's number.
 
-        ``log_prob``: nats of each sequence, ``(n,)`` or ``(R, n)``.
+        ``log_prob``: log-probability of each sequence in nats, ``(n,)``, or under each of R chains ``(R, n)``.
         """
         refuse(self.impossible(log_prob))
 
@@ -145,10 +150,12 @@ class PackedBatch:
         return [self.indices[i] for i in (log_prob == -math.inf).nonzero()[:, -1].tolist()]
 
     def dealt(self, n_chains: int, n_states: int, dtype: torch.dtype) -> list[PackedBatch]:
-        """Return the same sequences in as many batches as torch has threads, if that is faster, else this batch alone.
+        """Return the batch split into as many batches as torch has threads, if that is faster, else this batch alone.
 
-        Each batch has long and short sequences and buffers of its own. If this is the only batch, the split is kept for
-        the next call.
+        Args:
+            n_chains: number of chains that are computed side by side.
+            n_states: number of states of each chain.
+            dtype: precision of the computation.
         """
         if self.inputs is not None or self.gaps is not None:
             return [self]
@@ -165,7 +172,7 @@ class PackedBatch:
         return kept.once(self.x, lambda _: [self._dealt(i, n, scratch) for i, scratch in enumerate(scratches)])
 
     def _dealt(self, i: int, n: int, scratch: Scratch) -> PackedBatch:
-        """Return a batch of every ``n``-th sequence in order of length, starting with the ``i``-th."""
+        """Return the batch of sequences i, i + n, i + 2 n, ... in order of length, with its own buffers ``scratch``."""
         sequences = self.segments.packing.order[i::n]
         segments = Segments.whole(self.segments.lengths[sequences])
         rows = self.segments.rows(sequences[segments.sequence], segments.time)
@@ -200,12 +207,12 @@ class Subsequence:
 
     @property
     def warm_up_before(self) -> Subsequence:
-        """The frames before, on which the forward message is warmed up."""
+        """The frames before it, over which the forward pass starts, so that its first state is known from its past."""
         return Subsequence(self.sequence, max(0, self.first - WARM_UP), self.first, self.length)
 
     @property
     def warm_up_after(self) -> Subsequence:
-        """The frames after, on which the backward message is warmed up."""
+        """The frames after it, over which the backward pass starts, so that its last state is known from its future."""
         return Subsequence(self.sequence, self.stop, min(self.length, self.stop + WARM_UP), self.length)
 
 
@@ -227,7 +234,7 @@ class Portion:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Encoded sequences in the order of the data, read a part at a time.
+    """Encoded training or test sequences in the order of the data, read one batch at a time.
 
     Attributes:
         sequences: the sequences, ``(T, D)`` or ``(T,)`` each.
@@ -260,7 +267,7 @@ class Corpus:
 
     @cached_property
     def beliefs(self) -> Sequence[Beliefs | None] | None:
-        """Beliefs of each sequence about missing values of the past; None if none are missing."""
+        """Distributions of the missing values in the past frames of each sequence; None if no values are missing."""
         return None if self.past_filter is None else self.past_filter.beliefs(self.sequences)
 
     # -- whole sequences -------------------------------------------------------------------------------------
@@ -276,7 +283,7 @@ class Corpus:
         return (self._pack_whole(group, scratch) for group in self._groups(self._used()))
 
     def own_batches(self) -> list[PackedBatch]:
-        """Return the batches of this process.
+        """Return the batches that this process computes, of all batches of the data.
 
         If there are more processes than sequences, some of them have a batch of weight zero.
         """
@@ -288,7 +295,10 @@ class Corpus:
         return batches if part else [replace(batch, weight=0.0) for batch in batches]
 
     def own_portions(self) -> list[Portion]:
-        """Return the part of this process of each batch that a single process would have."""
+        """Return this process's part of each batch of the data.
+
+        The batches are those that a single process would have.
+        """
         if not is_distributed():
             return [Portion(batch, batch.weight * len(batch.x)) for batch in self.batches]
         groups = self._groups(self._used())
@@ -307,7 +317,7 @@ class Corpus:
 
     @property
     def frames_in_group(self) -> int:
-        """Largest number of frames in a group of a mini-batch."""
+        """Largest number of frames of a mini-batch that are computed together."""
         elements = ELEMENTS_AT_ONCE["cpu"]
         if self.device.type == "cuda":
             bytes_of_one = BYTES_AN_ELEMENT_ON_GPU * self.dtype.itemsize // torch.float32.itemsize
@@ -326,7 +336,6 @@ class Corpus:
         return OnDisk in types
 
     def _used(self) -> list[int]:
-        """Return the numbers of the sequences with a positive weight."""
         return [i for i, w in enumerate(self.weights) if w > 0]
 
     def _groups(self, indices: list[int]) -> list[list[int]]:
@@ -409,7 +418,8 @@ class Corpus:
     def mini_batches(self, n: int, generator: torch.Generator, *, may_cut: bool = True) -> list[MiniBatch]:
         """Return ``n`` mini-batches of about equally many frames, each of subsequences from all over the data.
 
-        If ``may_cut``, long sequences are cut into subsequences; otherwise each is a subsequence as a whole.
+        If ``may_cut``, long sequences are cut into subsequences; otherwise each sequence is one. ``generator`` assigns
+        them.
         """
         indices = self._used()
         total = sum(len(self.sequences[i]) for i in indices)
@@ -431,7 +441,7 @@ class Corpus:
         return [[parts[j] for j in group.tolist()] for group in groups]
 
     def in_batches(self, group: list[Subsequence]) -> Iterator[list[Subsequence]]:
-        """Yield the subsequences of a group in parts of at most ``frames_at_once`` frames."""
+        """Yield the subsequences in parts of at most ``frames_at_once`` frames."""
         if sum(map(len, group)) <= self.frames_at_once:
             yield group
             return
@@ -476,7 +486,10 @@ def grouped(weights: np.ndarray, lengths: np.ndarray, most: int) -> list[np.ndar
 
 
 def _past(frames: np.ndarray, part: Subsequence, n_past: int) -> np.ndarray:
-    """Return the frames before each frame of a subsequence, ``(n, p, D)``, oldest first; NaN before the sequence."""
+    """Return the p = ``n_past`` frames before each frame of a subsequence, ``(n, p, D)``, the oldest first.
+
+    ``frames (T, D)`` is the whole sequence. Frames before its start are NaN.
+    """
     early = np.full((max(0, n_past - part.first), frames.shape[1]), np.nan)
     padded = np.concatenate([early, frames[max(0, part.first - n_past) : part.stop]])
     return np.stack([padded[i : i + len(part)] for i in range(n_past)], axis=1)

@@ -41,13 +41,14 @@ SMALLEST_VARIANCE = 1e-300  # a floor below every variance of a prediction
 
 @dataclass(frozen=True)
 class HMMState:
-    """The belief about ``n`` sequences after some steps.
+    """The belief of an HMM about ``n`` sequences after some steps: the state of ``HMMCursor``.
 
-    Both log-probabilities are -inf in all states once the steps are impossible.
+    Both log-probabilities are -inf in all hidden states once the steps are impossible.
 
     Attributes:
-        log_alpha: log p(state of the last step | all steps so far), ``(n, K)`` float64; None before the first step.
-        log_predicted: log p(there is a next step, in this state | all steps so far), ``(n, K)`` float64.
+        log_alpha: log p(hidden state of the last step | all steps so far), ``(n, K)`` float64; None before the first
+            step.
+        log_predicted: log p(there is a next step, in this hidden state | all steps so far), ``(n, K)`` float64.
         past: the last p steps, ``(n, p, D)``; once values were missing, their means and covariances, ``(n, p + p²D,
             D)``.
         n_scored: number of steps after the source.
@@ -96,11 +97,11 @@ class BeliefArrays(NamedTuple):
 
 @dataclass(frozen=True)
 class BeliefSteps:
-    """Single steps of an HMM in compiled loops, as a ``SingleSteps``.
+    """An HMM that reads one step of one sequence at a time in compiled loops, as a ``SingleSteps``.
 
     Attributes:
         chain: the chain in compiled loops.
-        log_densities: returns the log-densities of a step in each state.
+        log_densities: function of a step that returns its log-density in each state.
         has_end: True if the end of a sequence is an event.
     """
 
@@ -109,12 +110,12 @@ class BeliefSteps:
     has_end: bool
 
     def enter(self, state: HMMState) -> BeliefArrays:
-        """Return the arrays of a state of one sequence."""
+        """Return the belief about one sequence as arrays, the form that ``advance`` takes."""
         log_alpha = None if state.log_alpha is None else state.log_alpha.numpy()
         return BeliefArrays(log_alpha, state.log_predicted.contiguous().numpy(), state.n_scored, state.past)
 
     def leave(self, at: BeliefArrays) -> HMMState:
-        """Return the state with these arrays."""
+        """Return the belief held by arrays as an ``HMMState``; the inverse of ``enter``."""
         log_alpha = None if at.log_alpha is None else torch.from_numpy(at.log_alpha)
         return HMMState(log_alpha, torch.from_numpy(at.log_predicted), at.past, at.n_scored)
 
@@ -150,7 +151,7 @@ class HMMCursor(ChainCursor[HMMState]):
         return replace(state, log_predicted=predicted, inputs=inputs)
 
     def unseen(self, state: HMMState) -> HMMState | None:
-        """Return the state after a next step that is not seen; None if the observation depends on past steps."""
+        """Return the state after a next step whose value is not observed; None if the observation reads past steps."""
         if self.observation.n_past:
             return None
         total = torch.logsumexp(state.log_predicted, -1, keepdim=True)
@@ -192,7 +193,6 @@ class HMMCursor(ChainCursor[HMMState]):
         return torch.cat([past[:, 1:], x.unsqueeze(1)], dim=1)
 
     def _is_uncertain(self, past: Tensor, x: Tensor) -> bool:
-        """Return True if values of the step or of the past are missing."""
         return past.shape[1] > self.observation.n_past or bool(torch.isnan(x).any())
 
     @cached_property
@@ -243,13 +243,15 @@ class HMMCursor(ChainCursor[HMMState]):
         return HMMState(log_alpha, predicted, past_after, state.n_scored + x.shape[1]), log_prob
 
     def _filter(self, log_predicted: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return beliefs after T steps, predictions of the next state, and log p of each step.
-
-        They are ``(n, K)``, ``(n, K)`` and ``(n, T)``.
+        """Run the forward pass over T steps of n sequences.
 
         Args:
-            log_predicted: log-probabilities of the first step's states, ``(n, K)``.
+            log_predicted: log-probabilities of the first step's states before it is seen, ``(n, K)``.
             log_b: log-densities of the steps, ``(n, T, K)``.
+
+        Returns:
+            Log-probabilities of the states after the last step, ``(n, K)``; of the state after one more transition,
+            ``(n, K)``; and log p(x_t | x_<t) of each step, ``(n, T)``.
         """
         n, n_steps, _ = log_b.shape
         if self._runs_compiled(n):
@@ -303,9 +305,10 @@ class HMMCursor(ChainCursor[HMMState]):
         return bool((is_before == is_before[:1]).all())
 
     def _past_with_gaps(self, past: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the result of ``past_of_each`` after a known ``past (n, p, D)``.
+        """Return the past of each step as ``past_of_each`` does, where values of ``x`` are missing after a known past.
 
-        Only missing values and the steps after them are filtered, for all sequences side by side.
+        ``past (n, p, D)`` has no missing values. Only missing values and the steps after them are filtered, for all
+        sequences side by side.
         """
         n, length, n_past = len(x), x.shape[1], self.observation.n_past
         known = past[:, int(past[0].isnan().any(-1).sum()) :]
@@ -364,7 +367,7 @@ class HMMCursor(ChainCursor[HMMState]):
         return predictions
 
     def _compiled_ahead(self, state: HMMState, k: int) -> list[Prediction]:
-        """Return ``predictions_ahead`` of the k steps after the next one, by compiled loops."""
+        """Return the distributions of the k steps after the next one, given the steps so far, by compiled loops."""
         n, n_states = state.log_predicted.shape
         unseen, before = np.zeros(((k + 1) * n, n_states)), state.log_predicted.contiguous().numpy()
         log_alpha, _, log_prob = map(torch.from_numpy, self._chain.filter(before, unseen))

@@ -30,10 +30,10 @@ class DrawnStates(Protocol):
 
 
 class StatesOfChain:
-    """The states of a Markov chain, drawn some steps at a time (``DrawnStates``).
+    """The hidden states of n sequences of a Markov chain, drawn some steps at a time (``DrawnStates``).
 
     Args:
-        log_first: log-weights of the states of the next step, and last of the end, ``(n, K + 1)``.
+        log_first: log-weights of the K states of the next step, and last of the end, ``(n, K + 1)``.
         transitions: transition probabilities ``(K, K)``, or several matrices ``(G, K, K)``.
         final: probability of the end after each state, ``(K,)``; None means that sequences do not end.
         which: index of the matrix of the transition into each of the next T steps, ``(T, n)`` int64; None means that
@@ -94,7 +94,13 @@ class StatesOfSegments:
 
 
 def _weights(log_weights: Tensor) -> tuple[np.ndarray, Tensor]:
-    """Return weights relative to the largest of each row, and whether all weights of a row are zero, ``(n,)``.
+    """Return the exponentials of log-weights, divided by the largest of each row, and a mask of rows without weight.
+
+    Args:
+        log_weights: logarithms of weights, ``(n, S)``.
+
+    Returns:
+        The weights ``(n, S)``, and a mask ``(n,)`` that is True for rows whose weights are all zero.
 
     Raises:
         ValueError: a log-weight is NaN.

@@ -44,14 +44,14 @@ Link = Literal["identity", "log", "logit"]  # the scale on which an interval is 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One parameter as users know it.
+    """A description of one estimated parameter, as standard errors list it.
 
     Attributes:
         name: name of the array that it belongs to.
         index: its index in that array.
         state: its state; None for a parameter that all states share.
         feature: its feature, symbol or component, or a pair of features.
-        link: scale on which its interval is symmetric.
+        link: scale on which its confidence interval is symmetric.
         note: reason why it has no standard error; empty if it has one.
     """
 
@@ -64,9 +64,10 @@ class Estimate:
 
 
 class Emitted(ABC):
-    """The estimated parameters of one observation, in tables ``(G, P)`` of states with distinct emissions.
+    """The emission parameters of one kind of observation for which standard errors are computed.
 
-    To add one, define the methods below, and register it with ``emitted_of``.
+    They are P numbers for each of G distinct emissions, ``(G, P)``; tied states share one. To add a kind, define the
+    methods below, and register it with ``emitted_of``.
 
     Args:
         observation: the observation.
@@ -83,25 +84,26 @@ class Emitted(ABC):
 
     @abstractmethod
     def is_free(self, table: Tensor) -> Tensor:
-        """Return True for the output parameters that are free, ``(G, P)``."""
+        """Return True for the output parameters that are estimated, ``(G, P)``, for G distinct emissions."""
 
     def has_slope(self, table: Tensor) -> Tensor:
-        """Return True for the output parameters whose slopes on inputs are free, if they have slopes, ``(G, P)``."""
+        """Return True for the output parameters that have free slopes where inputs change emissions, ``(G, P)``."""
         return self.is_free(table)
 
     def expected(self, tables: Tensor) -> Tensor:
-        """Return the expected values of tables ``(N, G, P)``, one for each of N steps, in the same shape.
+        """Return output parameters ``(N, G, P)`` of N steps, where inputs change them, in a form that may be averaged.
 
-        Their mean over steps decides which parameters are on a boundary.
+        The form, such as probabilities in place of logits, has the same shape. The mean over steps decides which
+        parameters are on a boundary.
         """
         return tables
 
     def table_of_expected(self, mean: Tensor) -> Tensor:
-        """Return the table ``(G, P)`` with the expected values ``mean (G, P)``, the inverse of ``expected``."""
+        """Return the table ``(G, P)`` of which ``mean (G, P)`` is the form that ``expected`` returns: its inverse."""
         return mean
 
     def lengths(self, table: Tensor) -> Tensor:
-        """Return the change of each output parameter over which the density changes, ``(G, P)``.
+        """Return how far each output parameter must move to change the density noticeably, ``(G, P)``.
 
         It is the unit of the steps of numerical differentiation.
         """
@@ -117,7 +119,7 @@ class Emitted(ABC):
 
     @abstractmethod
     def estimates(self, table: Tensor) -> Iterator[Estimate]:
-        """Yield all parameters of a table ``(K, P)`` as estimates."""
+        """Yield a description of every parameter of a table ``(K, P)``."""
 
 
 @singledispatch
@@ -135,7 +137,7 @@ def emitted_of(observation: Observation, size: int, names: list[Any], least: flo
 
 @emitted_of.register(OfIntervals)
 class _Intervals(Emitted):
-    """The estimated parameters of interval-censored observations: the parameters of the density inside."""
+    """The estimated parameters of interval-censored observations, which are those of the underlying density."""
 
     def __init__(self, observation: OfIntervals, size: int, names: list[Any], least: float) -> None:
         super().__init__(observation, size, names, least)
@@ -158,7 +160,10 @@ class _Intervals(Emitted):
 
 @emitted_of.register(Columns)
 class _Groups(Emitted):
-    """The estimated parameters of ``Columns``; an array name that several groups have gets the number of the group."""
+    """The estimated parameters of ``Columns``, which has groups of features with a density each.
+
+    If several groups have an array of one name, the number of the group is added to the name.
+    """
 
     def __init__(self, observation: Columns, size: int, names: list[Any], least: float) -> None:
         super().__init__(observation, size, names, least)
@@ -195,7 +200,7 @@ class _Groups(Emitted):
                 yield replace(estimate, name=names[estimate.name][0])
 
     def _raw_by_group(self, table: Tensor, shift: Tensor, scale: Tensor) -> list[dict[str, tuple[str, Tensor]]]:
-        """Return for each group its arrays by name, each with the name that it has among all groups."""
+        """Return the arrays of each group by their name in the group, each with its name among all groups."""
         each = zip(self.groups, self.parts, strict=True)
         raw = [part.raw(table[..., g.outputs], shift[g.columns], scale[g.columns]) for g, part in each]
         times = Counter(name for group in raw for name in group)
@@ -206,14 +211,17 @@ class _Groups(Emitted):
 
 
 def free_logits(probabilities: Tensor, least: float) -> Tensor:
-    """Return True for the free logits, ``(..., V)``: all but the largest and those on the boundary."""
+    """Return True for the logits that are estimated, ``(..., V)``: all but the largest and those on the boundary.
+
+    Probabilities below ``least`` are on the boundary.
+    """
     inner = is_inner(probabilities, least)
     largest = torch.zeros_like(inner).scatter_(-1, probabilities.argmax(-1, keepdim=True), value=True)
     return inner & ~largest
 
 
 def is_inner(probabilities: Tensor, least: float) -> Tensor:
-    """Return True for the probabilities that are not on the boundary, those from ``least`` to ``1 - least``."""
+    """Return True for the probabilities from ``least`` to ``1 - least``; others are on the boundary."""
     return (probabilities >= least) & (probabilities <= 1 - least)
 
 
@@ -281,7 +289,6 @@ class _Mixtures(Emitted):
         return self.observation.covariance_type == "tied"
 
     def _is_on_floor(self, table: Tensor) -> Tensor:
-        """Return True for the shape parameters of covariances that are on the floor, ``(G, M, S)``."""
         shapes = self.observation.unpack(table, self.size)[2]
         floor = self.observation.min_covariance
         if self.observation.shape_type == "diag":
@@ -351,7 +358,6 @@ class _Regressions(Emitted):
     observation: AutoregressiveGaussian
 
     def _is_on_floor(self, table: Tensor) -> Tensor:
-        """Return True for the shape parameters of innovation covariances that are on the floor, ``(G, S)``."""
         shape, floor = self.observation.unpack(table, self.size)[2], self.observation.min_covariance
         if self.observation.covariance_type == "diag":
             return torch.stack([_hits(shape[..., d : d + 1], "diag", floor) for d in range(self.size)], -1)
@@ -408,7 +414,6 @@ class _IndependentFeatures(Emitted):
     observation: IndependentFeatures
 
     def _is_on_floor(self, table: Tensor) -> Tensor:
-        """Return True for the features whose scale is on the floor, ``(G, D)``."""
         if not isinstance(self.observation, FeatureMoments):
             return torch.zeros(len(table), self.size, dtype=torch.bool)
         return self.observation.is_on_floor(table)
@@ -465,7 +470,6 @@ class _ZeroInflated(Emitted):
 
 
 def _pairs(size: int) -> Iterator[tuple[int, int]]:
-    """Return the index pairs of the entries of a symmetric matrix on and below its diagonal."""
     return ((d, e) for d in range(size) for e in range(d + 1))
 
 
@@ -474,7 +478,11 @@ def _link(d: int, e: int) -> Link:
 
 
 def _hits(shape: Tensor, shape_type: Literal["diag", "full"], floor: float) -> Tensor:
-    """Return True for the covariances on the floor; for a full one, EM puts its smallest eigenvalue there."""
+    """Return True for each covariance that EM has put on its lower bound ``floor``.
+
+    For a full covariance, this bounds the smallest eigenvalue. ``shape``: parameters of the covariances;
+    ``shape_type``: their form.
+    """
     if shape_type == "diag":
         return gaussian.at_floor(shape, shape.shape[-1], "diag", floor)
     size = next(d for d in range(1, shape.shape[-1] + 1) if d * (d + 1) // 2 == shape.shape[-1])

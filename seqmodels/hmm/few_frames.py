@@ -40,12 +40,14 @@ def are_few(parameters: Parameters, emission: Emission, examples: Sequence[Examp
 
 @dataclass(frozen=True)
 class FewFrames:
-    """Encoded sequences and one chain in the form that loops take.
+    """A few encoded sequences and one HMM as arrays, for compiled loops.
+
+    There are n sequences with N frames in all, and K states.
 
     Attributes:
         chain: initial ``(1, K)``, transition ``(K, K)`` and final ``(1, K)`` probabilities.
         has_final: True if ends are events.
-        log_b: log-densities of the packed frames in nats, ``(N, K)``.
+        log_b: log-densities of the frames in each state in nats, ``(N, K)``.
         packed: positions of the frames of each sequence.
     """
 
@@ -111,9 +113,11 @@ class FewFrames:
         return self.packed.parts(path) if log_prob.min() > -np.inf else None
 
     def _filter(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Return beliefs ``(N, K)`` and steps ``(N,)``, packed, and the end of each sequence, ``(n,)``.
+        """Run the forward pass over all sequences; return None if the loops may have lost precision that matters.
 
-        Return None if the loops may have lost precision that matters.
+        Returns:
+            p(z_t | x_1 .. x_t) of each frame, ``(N, K)``; log p(x_t | x_<t) of each frame, ``(N,)``; and the
+            log-probability of each sequence's end, ``(n,)``.
         """
         from seqmodels.inference.chains import sequential
 

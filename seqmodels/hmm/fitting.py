@@ -37,7 +37,7 @@ class Fitting:
         chain: the chain, which has the E-step and the M-step.
         objective: the objective of maximum a posteriori EM.
         stop: rule by which each start stops.
-        algorithm: the algorithm that fits.
+        algorithm: name of the algorithm: EM, stepwise EM, gradient or variational Bayes.
         batches: mini-batches in an epoch of stepwise EM.
         step_decay: exponent of the step sizes of stepwise EM.
         lr: peak learning rate of training by gradient.
@@ -69,7 +69,7 @@ class Fitting:
         return Stepwise(objective, self.batches, self.step_decay, step, cuts)
 
     def algorithm_on(self, corpus: Corpus) -> RunOfStarts[Parameters, Parameters]:
-        """Return the algorithm, as a function that fits to the corpus from the starts it is given."""
+        """Return a function that runs the algorithm on the corpus from given starts and returns their results."""
         if self.algorithm == "stepwise":
             generator = torch.Generator().manual_seed(self.random_state)
             return partial(self.stepwise.run, corpus=corpus, stop=self.stop, generator=generator)
@@ -149,5 +149,5 @@ class Fitting:
 def _of_whole_sequences(
     chain: HiddenChain[Any], parameters: Parameters, emission: Any, corpus: Corpus, parts: list[Subsequence]
 ) -> Expectations:
-    """Return the expectations of subsequences that are whole sequences, packed together."""
+    """Return log p(x) and expected counts of the given subsequences, each of which is a whole sequence."""
     return chain.expectations(parameters, emission, [corpus.pack(parts)], corpus.dtype)

@@ -64,9 +64,15 @@ def emission_table(
     encoding: Encoding | None,
     observation: Observation | None,
 ) -> Table:
-    """Return the encoding, the observation and the table ``(K, P)`` of K states, from the argument that is not None.
+    """Return the encoding, the observation and the output parameters ``(K, P)``, given one kind of parameters.
 
-    ``mixture``: weights, means, covariances and covariance type.
+    Args:
+        k: number of states, K.
+        emission, probabilities, rates: parameters of symbols, bits or counts, as in ``HMM.from_parameters``; None for
+            all but the kind that is given.
+        mixture: weights, means, covariances and covariance type of Gaussian mixtures; the arrays are None if not given.
+        encoding: encoding of the data, or None for the default.
+        observation: observation with the options of the M-step, or None for the default.
 
     Raises:
         ValueError: parameters of several observations are given, or they do not fit ``encoding`` or ``observation``.
@@ -92,9 +98,15 @@ def table_of_means(
     encoding: Encoding | None,
     observation: Observation,
 ) -> Table:
-    """Return the encoding, the observation and the table of K states, given the mean of each feature.
+    """Return the encoding, the observation and the output parameters ``(K, P)``, given the mean of each feature.
 
-    ``expected``: means, ``(K, D)``; ``name``: the argument of ``HMM.from_parameters``, for messages.
+    Args:
+        k: number of states, K.
+        name: the argument of ``HMM.from_parameters``, for messages.
+        expected: means, ``(K, D)``.
+        family: class of the observation, such as ``Poisson``.
+        encoding: encoding of the data, or None for the default.
+        observation: observation with the options of the M-step, or None for the default.
 
     Raises:
         ValueError: the values are not possible means of the family, or do not fit ``encoding`` or ``observation``.
@@ -121,9 +133,9 @@ def _range(values: np.ndarray) -> str:
 
 
 def table_of_symbols(k: int, emission: Any, encoding: Encoding | None, observation: Observation | None) -> Table:
-    """Return the encoding, the observation and the table of K states, given the probabilities of symbols.
+    """Return the encoding, the observation and the output parameters ``(K, P)``, given probabilities of symbols.
 
-    ``emission``: ``(K, V)``.
+    ``k``: number of states K; ``emission``: probability of each of V symbols in each state, ``(K, V)``.
 
     Raises:
         ValueError: rows are not probabilities that sum to one, or do not fit ``encoding`` or ``observation``.
@@ -151,10 +163,10 @@ def table_of_mixture(
     encoding: Encoding | None,
     observation: Observation | None,
 ) -> Table:
-    """Return the encoding, the observation and the table of K states, given the parameters of Gaussian mixtures.
+    """Return the encoding, the observation and the output parameters ``(K, P)`` of Gaussian mixtures in K states.
 
     The arrays have the form of ``HMM.from_parameters``: ``weights (K, M)``, ``means (K, M, D)`` and ``covariances``;
-    without ``weights`` the axis M is left out.
+    without ``weights`` the axis M is left out. ``k`` is K.
 
     Raises:
         ValueError: the parameters cannot be a mixture, or do not fit ``encoding`` or ``observation``.
@@ -233,7 +245,6 @@ def _mixture_arrays(
 
 
 def _covariance_shapes(shape: tuple[int, ...], covariance_type: CovarianceType) -> list[tuple[int, ...]]:
-    """Return the shapes that covariances may have, for means of ``shape (K, M, D)``."""
     if covariance_type == "spherical":
         return [shape[:2], shape]
     return [{"diag": shape, "full": (*shape, shape[2]), "tied": (shape[2], shape[2])}[covariance_type]]
@@ -282,9 +293,10 @@ def input_scaling(inputs: InputScaling | Mapping[str, float] | None) -> InputSca
 
 
 def with_implied_effects(options: Mapping[str, Any], slopes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return constructor's arguments by which what has slopes depends on inputs: on all, unless they name some.
+    """Return constructor arguments in which each part of the model that has slopes depends on inputs.
 
-    ``slopes`` has the slopes, or None, of each part of ``input_effects``.
+    It depends on all inputs, unless ``options``, the arguments that the user passed, name some. ``slopes`` has the
+    slopes of each part of ``input_effects`` by name, or None.
     """
     effects = options.get("input_effects", ChainInputEffects())
     if not isinstance(effects, ChainInputEffects):  # which the constructor refuses
@@ -302,11 +314,11 @@ def with_slopes(
     emission: Emission,
     encoding: Encoding,
 ) -> Parameters:
-    """Return parameters with slopes for standardised inputs, of zero where there are none for raw inputs.
+    """Return the parameters with slopes for standardised inputs, given slopes for raw inputs.
 
     Args:
         parameters: parameters where all inputs are zero.
-        slopes: for each part of ``effects`` its slopes for raw inputs, or None.
+        slopes: for each part of ``effects`` its slopes for raw inputs; None means zero.
         effects: what depends on inputs.
         options: which inputs each part depends on.
         scale: raw size of one standardised unit of each input, ``(U,)``.

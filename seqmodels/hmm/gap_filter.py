@@ -31,14 +31,15 @@ VALUES_IN_RUN = 64  # most values of a run, whose covariance is factored at once
 
 
 class Step(NamedTuple):
-    """The k-th runs of n gaps, with up to l frames, m missing values in the past and u in the last frame.
+    """The positions of missing values in one run of each of n gaps, for a step of the filter.
 
-    Absent values have the place ``(p + 1) D``, which no value has.
+    A run is up to l frames, of which only the last has missing values. m values are missing in the past of a run, u in
+    its last frame. ``(p + 1) D`` values, the p past frames and the frame itself, are numbered as *places*; absent
+    values have the number ``(p + 1) D``.
 
     Attributes:
         rows: rows of ``Gaps`` of the frames, ``(n, l)``; R, which is no row, after the end of a run.
-        places: places of the missing values among the ``(p + 1) D`` values of past and frame, ``(n, l, m + u)``, first
-            the m.
+        places: places of the missing values, ``(n, l, m + u)``, first the m.
         regressors: places of the m values, ``(n, l, m)``; absent in the first p frames, which do not depend on their
             past.
         is_observed: True for the observed values of the frames, ``(n, l D)``; None if all are.
@@ -60,7 +61,14 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Moments:
-    """Gaussian distributions of missing values in each step: means ``(n, l, m)`` and covariances ``(n, l, m, m)``."""
+    """Means and covariances of the missing values, for each step of the filter.
+
+    There are n gaps, l frames in a run and m missing values.
+
+    Attributes:
+        means: ``(n, l, m)`` for each step.
+        covariances: ``(n, l, m, m)`` for each step.
+    """
 
     means: list[Tensor]
     covariances: list[Tensor]
@@ -127,9 +135,10 @@ class Gaps:
         return self.values.shape[1]
 
     def dense(self, moments: Moments, width: int) -> tuple[Tensor, Tensor]:
-        """Return means ``(R, width)`` and covariances ``(R, width, width)`` of the first values of past and frame.
+        """Return the means and covariances of past and frame of each row, from the ``moments`` of their missing values.
 
-        Observed values are their own means and have covariances of zero.
+        Only the first ``width`` values are returned, as ``(R, width)`` and ``(R, width, width)``. Observed values are
+        their own means and have covariances of zero.
         """
         covariances = self.values.new_zeros(len(self.values), width, width)
         row, i, j = self._pairs([mean.shape[2] for mean in moments.means])
@@ -138,7 +147,7 @@ class Gaps:
         return self._filled(moments)[:, :width], covariances
 
     def sums(self, joint: Moments) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ``Σ E[w wᵀ]``, ``Σ E[w]`` and ``Σ 1`` over the rows, where w is past and frame.
+        """Return ``Σ E[w wᵀ]``, ``Σ E[w]`` and the count of the rows, where w is a frame together with its past.
 
         ``joint`` has the distributions of all missing values of w. Frames that do not depend on their past, and frames
         after the end of their sequence, are left out.
@@ -152,7 +161,7 @@ class Gaps:
 
     @cached_property
     def _used_pairs(self) -> tuple[Tensor, Tensor]:
-        """Indices of the covariances that ``sums`` adds, and the cells of the sum where it adds them."""
+        """Indices of the covariances that ``sums`` adds up, and the flat indices in the sum to which each is added."""
         row, i, j = self._pairs([step.places.shape[2] for step in self.steps])
         is_used = torch.nn.functional.pad(~self.is_early & torch.from_numpy(~self.is_to_come), (0, 1))
         cell = (is_used[row] & (i < self.width) & (j < self.width)).nonzero().squeeze(1)
@@ -167,9 +176,10 @@ class Gaps:
         return filled[:-1, :-1]
 
     def _pairs(self, n_values: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the row and both places of each covariance, one after the other.
+        """Return where the covariances of missing values stand: the row of each, and the places of its two values.
 
-        Of step k these are the covariances of its first ``n_values[k]`` missing values.
+        The covariances of all steps are listed one after the other; step k has those of its first ``n_values[k]``
+        missing values.
         """
         rows, firsts, seconds = [], [], []
         for step, m in zip(self.steps, n_values, strict=True):
@@ -203,10 +213,13 @@ def _frames(x: np.ndarray, start: int, stop: int) -> np.ndarray:
 
 
 def _steps(is_missing: np.ndarray, is_first: np.ndarray, is_early: np.ndarray, size: int) -> list[Step]:
-    """Return the steps of all gaps.
+    """Return the steps of the filter over all gaps: step k has the k-th run of each gap.
 
-    ``is_missing``: True for the missing values of past and frame of each row, ``(R, (p + 1) D)``; ``size``: number of
-    features D.
+    Args:
+        is_missing: True for the missing values of past and frame of each row, ``(R, (p + 1) D)``.
+        is_first: True for the first row of each gap, ``(R,)``.
+        is_early: True for the first p frames of a sequence, ``(R,)``.
+        size: number of features D.
     """
     n_rows, width = is_missing.shape
     of_past, of_frame = is_missing[:, :-size], is_missing[:, -size:]
@@ -270,7 +283,10 @@ def _steps(is_missing: np.ndarray, is_first: np.ndarray, is_early: np.ndarray, s
 
 
 def _left_aligned(mask: np.ndarray, none: int) -> np.ndarray:
-    """Return the columns where each row of ``mask`` is True, ``(R, most)``, filled up with the value ``none``."""
+    """Return the column numbers of the True entries of each row of ``mask``, padded on the right with ``none``.
+
+    The shape is ``(R, most)``, where ``most`` is the largest number of True entries in a row.
+    """
     row, place = np.nonzero(mask)
     counts = mask.sum(1)
     result = np.full((len(mask), counts.max(initial=0)), none)
@@ -279,13 +295,12 @@ def _left_aligned(mask: np.ndarray, none: int) -> np.ndarray:
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """Return all values of the tensors in one vector."""
     return torch.cat([each.flatten() for each in tensors]) if tensors else torch.zeros(0, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
 class FilteredGaps:
-    """The distributions of the missing values of ``gaps`` under the filter.
+    """The Gaussian distributions of the missing values of ``gaps`` given the observed values, by the Kalman filter.
 
     Attributes:
         gaps: the gaps.
@@ -359,9 +374,10 @@ class FilteredGaps:
 
 
 def _kept(values: Tensor, step: Step, m: int) -> Tensor:
-    """Return the rows of ``values`` for the values that are missing in the next run's past.
+    """Return the entries of ``values`` for those missing values that are also missing in the next run's past.
 
-    ``values``: ``(n', m + u, ...)``; the result is ``(n', m', ...)``.
+    ``values (n', m + u, ...)``: one entry for each missing value of past and frame; ``step``: the step of the filter;
+    ``m``: number of them in the past. The result is ``(n', m', ...)``.
     """
     if step.kept is None:
         return values[:, :m]

@@ -173,22 +173,31 @@ class HiddenChainModel(SequenceModel):
 
     @abstractmethod
     def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> HiddenChain[Any]:
-        """Return the chain that the constructor's arguments describe.
+        """Return the hidden chain that the constructor's arguments describe, which fitting and inference use.
+
+        Args:
+            n_states: number of states, K.
+            start: how the distribution of the first state is determined.
+            length: ``"stop"`` if the end of a sequence is an event, else ``"given"``.
+            inputs: which columns of the inputs each part of the model depends on.
 
         Raises:
-            ValueError: arguments that cannot be, or that do not go together.
+            ValueError: an argument is not allowed, or arguments do not go together.
         """
 
     @property
     def _structure(self) -> Mapping[str, Any]:
-        """The arguments, besides those of this class, that fitted parameters depend on."""
+        """The arguments of a subclass that must not change if a fit is to continue from fitted parameters, by name."""
         return {}
 
     def _warn_before_fit(self, train: list[Example]) -> None:
-        """Warn of training data that are too few for the arguments; most models have nothing to warn of."""
+        """Warn if there are too few training data for the arguments; by default there is no such warning."""
 
     def _check_restored(self) -> None:
-        """Raise ``ValueError`` if a file's setting is not that of such a model; most models read any setting."""
+        """Raise ``ValueError`` if a file's encoding or observation is not one that this model can have.
+
+        By default it can have any.
+        """
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
@@ -281,7 +290,7 @@ class HiddenChainModel(SequenceModel):
             self._check_warm_start()
 
     def _check_warm_start(self) -> None:
-        """Raise ``ValueError`` if EM cannot go on from the fitted parameters under the arguments as they are now."""
+        """Raise ``ValueError`` if EM cannot continue from the fitted parameters under the current arguments."""
         if len(self.parameters_.initial) != self.n_states:
             check_same_structure({"n_states": self.n_states}, {"n_states": len(self.parameters_.initial)})
         check_same_structure(self._structure, self._fitted_structure)
@@ -401,18 +410,17 @@ class HiddenChainModel(SequenceModel):
         warn_of_disagreement(self.starts_, best, fitting.objective.n_units)
 
     def _clear_learned(self) -> None:
-        """Forget what is learned beside the parameters."""
         self.shared_autoregression_, self._posterior = None, None
 
     def _fitting_and_corpus(
         self, examples: list[Example], *, is_continued: bool, is_partial: bool = False
     ) -> tuple[Fitting, Corpus]:
-        """Return how the model is to be fitted, and to what.
+        """Return the settings of the fit and the training data in batches.
 
         Args:
             examples: encoded training sequences.
-            is_continued: whether EM goes on from the parameters that the model has.
-            is_partial: whether more data may come later.
+            is_continued: True if EM continues from the parameters that the model has.
+            is_partial: True if more data may come later, as in ``partial_fit``.
         """
         if not is_continued:
             self.start_ = self._start_of_fit(examples, is_partial=is_partial)
@@ -461,7 +469,11 @@ class HiddenChainModel(SequenceModel):
     def _variational_objective(
         self, chain: HiddenChain[Any], emission: Emission, n_units: float, log_det: float, examples: list[Example]
     ) -> VariationalObjective | None:
-        """Return what takes the objective's place in variational Bayes; None under other algorithms."""
+        """Return the evidence lower bound that variational Bayes maximises; None under other algorithms.
+
+        ``n_units`` is the number of units of the data; ``log_det`` takes their log-density from encoded to raw units,
+        in nats.
+        """
         if self.algorithm != "variational":
             return None
         family, prior = self._conjugate_family(chain), self.training.prior or ConjugatePrior()
@@ -486,9 +498,9 @@ class HiddenChainModel(SequenceModel):
         return family
 
     def _first_parameters(self, fitting: Fitting, corpus: Corpus) -> Iterator[Parameters]:
-        """Yield where a fit goes on: the parameters, or of variational Bayes the posterior.
+        """Yield the parameters from which a fit continues, or under variational Bayes the posterior's hyperparameters.
 
-        Parameters that have no posterior take one EM step first.
+        If the model has parameters but no posterior, that is made by one EM step.
         """
         if fitting.variational is None:
             yield self.parameters_.to(corpus.device)
@@ -504,7 +516,7 @@ class HiddenChainModel(SequenceModel):
         return self.warm_start and "parameters_" in vars(self)
 
     def _input_options(self) -> InputOptions:
-        """Return which inputs transitions, emissions and the first state depend on, by their numbers."""
+        """Return the column numbers of the inputs that transitions, emissions and the first state depend on."""
         scaling = self._effects_scaling
         if scaling is None:
             return NO_INPUTS
@@ -514,17 +526,17 @@ class HiddenChainModel(SequenceModel):
 
     @property
     def _effects_scaling(self) -> InputScaling | None:
-        """The scaling of the inputs of regressions, without times; None if nothing is regressed on inputs."""
+        """The scaling of the inputs that regressions use, without times; None if nothing depends on inputs."""
         scaling = self._input_scaling
         return scaling.without_times if scaling is not None and self._regresses else None
 
     @property
     def _regresses(self) -> bool:
-        """True if the inputs that the model reads are inputs of regressions, and not times alone."""
+        """True if some part of the model depends on inputs other than times."""
         return any(self.input_effects.choices)
 
     def _chain_of(self, n_states: int, start: Start | None = None) -> HiddenChain[Any]:
-        """Return the chain of a model whose encoding is known; ``start=None`` takes what ``fit`` chose."""
+        """Return the hidden chain with ``n_states`` states; ``start=None`` takes the start that ``fit`` chose."""
         start = self.start_ if start is None else start
         return self._chain(n_states, start=start, length=self.length_, inputs=self._input_options())
 
@@ -546,14 +558,15 @@ class HiddenChainModel(SequenceModel):
     # -- missing values in the past of an autoregression --------------------------------------------------------
 
     def _misses_past(self, examples: list[Example]) -> bool:
-        """Return True if frames that the observation looks back at have missing values."""
+        """Return True if the observation depends on past steps and some of these have missing values."""
         looks_back = self._filters_past and isinstance(self.observation_, AutoregressiveGaussian)
         return looks_back and has_missing(joined_values(examples))
 
     def _past_filter(self) -> PastFilter:
-        """Return the filter that the model was fitted with, or after complete data that of its states' mean.
+        """Return the Kalman filter for missing values of past steps.
 
-        A model of one state is its own filter.
+        It is the one that the model was fitted with, or after a fit to complete data that of the mean of its states'
+        autoregressions. A model of one state uses its own.
         """
         assert isinstance(self.observation_, AutoregressiveGaussian)
         if self.shared_autoregression_ is not None and len(self.parameters_.initial) > 1:
@@ -563,9 +576,9 @@ class HiddenChainModel(SequenceModel):
     def _learned_past_filter(
         self, emission: Emission, examples: list[Example], *, is_continued: bool
     ) -> PastFilter | None:
-        """Return what says what is known of missing past values of training data; None where none are missing.
+        """Return the Kalman filter for missing values of past steps in training data; None if none are missing.
 
-        EM of several states leaves it as it is, so that its objective only rises.
+        It is not changed by EM of several states, so that the objective never falls.
         """
         if not self._misses_past(examples):
             return None
@@ -603,7 +616,7 @@ class HiddenChainModel(SequenceModel):
         return chain.corpus(examples, emission, self._device(), dtype or DTYPES[self.dtype_], past_filter)
 
     def _few_frames(self, chain: HiddenChain[Any], emission: Emission, examples: list[Example]) -> FewFrames | None:
-        """Return the examples as compiled loops read them; None where they are many, or loops cannot read them."""
+        """Return the examples in a form for compiled loops; None if they are many, or loops cannot read them."""
         if DTYPES[self.dtype_] != torch.float64 or self._device().type != "cpu":
             return None
         return chain.few_frames(self.parameters_, emission, examples)
@@ -882,7 +895,7 @@ class HiddenChainModel(SequenceModel):
     def _tables_at(
         self, inputs: torch.Tensor, chain: HiddenChain[Any], emission: Emission
     ) -> list[torch.Tensor] | None:
-        """Return the output parameters of the places of a chain at each row of inputs; None if they depend on none."""
+        """Return the output parameters of a chain's states at each row of ``inputs``; None if they depend on none."""
         slopes, scaling = self.parameters_.table_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             return None
@@ -964,16 +977,16 @@ class HiddenChainModel(SequenceModel):
         first: np.ndarray | None = None,
         of_few: Callable[[FewFrames], list[np.ndarray] | None] | None = None,
     ) -> list[np.ndarray]:
-        """Return what an algorithm over the states finds for each sequence.
+        """Return the results of an inference algorithm, such as the forward pass, for each sequence.
 
         Args:
             chain: the model's.
             X: sequences.
             y: targets, or None.
-            algorithm: takes a batch and its trellis.
-            of_steps: whether results have a row for each step; then the steps of a past are left out.
+            algorithm: function of a batch and its trellis that returns a result for each sequence.
+            of_steps: True if results have a row for each step; then the steps of a past are left out.
             first: the row of first frames of a series, which are no steps; None repeats that of the first step.
-            of_few: the same algorithm on few frames, which returns None where it is not certain.
+            of_few: the same algorithm on few frames, which returns None where it may have lost precision.
         """
         examples = self._state_examples(X, y)
         few = None
@@ -987,7 +1000,7 @@ class HiddenChainModel(SequenceModel):
     def _states_of_each(
         self, chain: HiddenChain[Any], X: Any, y: Any, algorithm: BatchAlgorithm[Result]
     ) -> tuple[list[Example], list[Result]]:
-        """Return encoded sequences, and what an algorithm over the states finds for each."""
+        """Return the encoded sequences, and the result of an inference algorithm such as Viterbi's for each."""
         examples = self._state_examples(X, y)
         return examples, self._states_of_examples(chain, examples, algorithm)
 
@@ -1001,7 +1014,7 @@ class HiddenChainModel(SequenceModel):
     def _states_of_examples(
         self, chain: HiddenChain[Any], examples: list[Example], algorithm: BatchAlgorithm[Result]
     ) -> list[Result]:
-        """Return what an algorithm finds for each example, in float64 where float32 cannot hold the data."""
+        """Return the result of an inference algorithm for each example, in float64 where float32 would overflow."""
         precise = in_float64(self) if need_float64(examples) else self
         parameters, emission = self.parameters_.to(self._device()), self._emission_of(chain)
         corpus = self._corpus(chain, emission, examples, DTYPES[precise.dtype_])
@@ -1011,7 +1024,11 @@ class HiddenChainModel(SequenceModel):
         return [results[i] for i in range(len(examples))]
 
     def _without_past(self, X: Any, y: Any, question: str) -> Data:
-        """Return checked data; raises ``ValueError`` where sequences have a past."""
+        """Return the checked data of a call.
+
+        Raises:
+            ValueError: sequences have a past; the message contains ``question``.
+        """
         data = checked_data(self, X, y)
         data.refuse_past(question)
         return data
@@ -1092,7 +1109,10 @@ class HiddenChainModel(SequenceModel):
         return profile_interval(objective, shift, scale, (name, state, feature), level)
 
     def _objective_at(self, examples: list[Example]) -> tuple[FitObjective, torch.Tensor, torch.Tensor]:
-        """Return what ``fit`` maximises near the fitted parameters, and the shift and scale to raw units."""
+        """Return the objective of ``fit`` as a function of unconstrained numbers, and the shift and scale to raw units.
+
+        The numbers are zero at the fitted parameters; shift and scale have shape ``(D,)``.
+        """
         if self._posterior is not None:
             raise ValueError(
                 "the parameters are a posterior mean, at no maximum; posterior_ and sample_posterior say how sure they "
@@ -1320,7 +1340,7 @@ class HiddenChainModel(SequenceModel):
         return log_initial(self.parameters_.initial, slopes, u).exp().numpy()
 
     def _with_given_slopes(self, parameters: Parameters, slopes: Mapping[str, Any]) -> Parameters:
-        """Return parameters with the slopes that ``from_parameters`` was given, after the encoding is known.
+        """Return ``parameters`` with the slopes that were passed to ``from_parameters``, once the encoding is known.
 
         Args:
             parameters: parameters where all inputs are at their mean.
@@ -1361,14 +1381,14 @@ class HiddenChainModel(SequenceModel):
         self._check_with_inputs()
 
     def _check_with_inputs(self) -> None:
-        """Raise ``ValueError`` for arguments that do not go with regressions on inputs."""
+        """Raise ``ValueError`` for arguments that do not go with effects of inputs."""
         effects = self.input_effects
         of_transitions = bool(effects.transitions) and not self._stationary_follows_inputs
         of_each = {"of_transitions": of_transitions, "of_start": bool(effects.first_state)}
         check_with_inputs(self.algorithm, self.start, self.training.tied, **of_each)
 
     def _set_fitted(self, parameters: Parameters, start: Start) -> None:
-        """Set what a fit would have learned, for ``from_parameters``, after the encoding is known."""
+        """Set the fitted attributes to given parameters, in ``from_parameters``, once the encoding is known."""
         import pandas as pd
 
         self._clear_learned()
@@ -1430,14 +1450,23 @@ def _possible(
     batch: PackedBatch,
     trellis: Any,
 ) -> list[torch.Tensor]:
-    """Return what an algorithm finds for each sequence; raises ``ValueError`` naming one of probability zero."""
+    """Return the result of an inference algorithm for each sequence of a batch.
+
+    ``algorithm`` takes the trellis and returns these results and each sequence's log-probability.
+
+    Raises:
+        ValueError: a sequence has probability zero; the message names it.
+    """
     results, log_prob = algorithm(trellis)
     chain.refuse(batch.impossible(log_prob))
     return results
 
 
 def _of_last_and(inputs: np.ndarray | None, ahead: np.ndarray) -> torch.Tensor:
-    """Return the inputs of the last step and of the k steps ahead, ``(1 + k, U)``."""
+    """Return the inputs of the last observed step, and below them those of the k steps ahead, ``(1 + k, U)``.
+
+    ``inputs (T, U)`` are those of the observed steps, or None; ``ahead (k, U)``.
+    """
     assert inputs is not None, "a model that reads inputs has those of all steps"
     return torch.as_tensor(np.concatenate([inputs[-1:], ahead]))
 

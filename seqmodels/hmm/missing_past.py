@@ -33,12 +33,13 @@ MAX_FRAMES = 100_000  # most frames to which it is fitted
 
 @dataclass(frozen=True)
 class Beliefs:
-    """The distributions of missing values in the past of some steps of a sequence.
+    """The Gaussian distributions of missing values in the past of some steps of one sequence.
 
     Attributes:
-        steps: the steps whose past has missing values, in order, ``(m,)``; the last may be the step after the sequence.
-        past: means and covariances of their past, ``(m, p + p²D, D)`` float64 on the CPU, in the form that
-            ``AutoregressiveGaussian`` takes.
+        steps: the m steps whose past has missing values, in order, ``(m,)``; the last may be the step after the
+            sequence.
+        past: means and covariances of the p frames before each, ``(m, p + p²D, D)`` float64 on the CPU, in the form
+            that ``AutoregressiveGaussian`` takes: p rows of means, then covariances.
     """
 
     steps: np.ndarray
@@ -47,17 +48,23 @@ class Beliefs:
 
 @dataclass(frozen=True)
 class PastFilter:
-    """The Kalman filter of the autoregression ``observation`` with output parameters ``row (P,)``, float64."""
+    """The Kalman filter for missing values of an autoregression, whose beliefs all states of an HMM share.
+
+    Attributes:
+        observation: the autoregression.
+        row: its output parameters, ``(P,)`` float64.
+    """
 
     observation: AutoregressiveGaussian
     row: Tensor
 
     def advance(self, past: Tensor, x: Tensor) -> Tensor:
-        """Return the belief about the last p steps after the frames ``x (n, D)``, ``(n, p + p²D, D)``.
+        """Return the distribution of the last p steps after a next frame of each of n sequences, ``(n, p + p²D, D)``.
 
-        ``past`` is the belief before, ``(n, p + p²D, D)``, or frames without missing values, ``(n, p, D)``. Covariances
-        depend only on which values are missing. They are computed once for neighbours among the n that miss the same
-        values, as paths drawn from one sequence do.
+        Args:
+            past: the distribution before: p rows of means, then covariances, ``(n, p + p²D, D)``; or p frames without
+                missing values, ``(n, p, D)``.
+            x: the next frames, ``(n, D)``, NaN where missing.
         """
         history, spread = self.observation.split_past(self.widened(past))
         assert spread is not None, "widened returns covariances"
@@ -70,11 +77,10 @@ class PastFilter:
         return self.observation.join_past(mean[:, size:], left[:, size:, size:][of_row])
 
     def widened(self, past: Tensor) -> Tensor:
-        """Return the past with covariances, ``(n, p + p²D, D)`` float64.
+        """Return the p frames before each of n steps with their covariances, ``(n, p + p²D, D)`` float64.
 
-        Known frames ``(n, p, D)`` have covariances of zero.
-
-        A past that has covariances is returned as it is.
+        Frames ``(n, p, D)`` without missing values get covariances of zero; a ``past`` that has covariances is
+        unchanged.
         """
         past = past.double()
         history, spread = self.observation.split_past(past)
@@ -91,7 +97,7 @@ class PastFilter:
         return _by_sequence(len(sequences), gaps, past, ~gaps.is_first)
 
     def _wide_past(self, known: FilteredGaps) -> Tensor:
-        """Return the past with covariances of all rows of the gaps, ``(R, p + p²D, D)``."""
+        """Return means and covariances of the p frames before each row of the gaps, ``(R, p + p²D, D)``."""
         gaps, p = known.gaps, self.observation.order
         history, spread = gaps.dense(known.past, gaps.width - gaps.n_features)
         is_before = torch.arange(p).repeat_interleave(gaps.n_features) < torch.from_numpy(p - gaps.time).unsqueeze(1)
@@ -99,7 +105,7 @@ class PastFilter:
 
 
 def _runs(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first row of each run of equal rows, and the run of each row ``(n,)``.
+    """Return the index of the first row of each run of equal adjacent rows, and the run's number for each row ``(n,)``.
 
     Rows are equal if they are equal in all ``tensors``, each ``(n, m)``.
     """
@@ -152,9 +158,10 @@ def fitted_filter(emission: AutoregressiveEmission, sequences: Sequence[np.ndarr
 
 
 def mean_filter(observation: AutoregressiveGaussian, table: Tensor, weights: np.ndarray) -> PastFilter:
-    """Return the filter of an HMM that was fitted to complete data, by the states' mean autoregression.
+    """Return the filter for missing values of an HMM that was fitted to complete data.
 
-    ``weights (K,)`` are the shares of the states. With one state it is the state's own autoregression.
+    Its autoregression is the average of those of the states in ``table (K, P)``, weighted by ``weights (K,)``, the
+    fractions of time spent in the states. With one state it is the state's own.
     """
     share = torch.as_tensor(weights, dtype=torch.float64)
     return PastFilter(observation, observation.mean_parameters(table.double().cpu(), share))

@@ -44,7 +44,7 @@ class Parameters:
 
     @property
     def slopes(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """The slopes of the transitions, of the table and of the first state, each None if there are none."""
+        """The effects of inputs on transitions, table and first state, in this order; each is None if there is none."""
         return self.transition_slopes, self.table_slopes, self.initial_slopes
 
     @property
@@ -54,7 +54,7 @@ class Parameters:
 
     @classmethod
     def stack(cls, chains: Sequence[Parameters]) -> Parameters:
-        """Return the parameters of R chains as one, with a leading axis R."""
+        """Return the parameters of R chains in one object, each array with a leading axis R."""
         finals = [chain.final for chain in chains if chain.final is not None]
         initial, transition, table = (
             torch.stack(arrays) for arrays in zip(*((c.initial, c.transition, c.table) for c in chains), strict=True)
@@ -74,7 +74,7 @@ class Parameters:
         return moved if self.generator is None else replace(moved, generator=self.generator.to(device))
 
     def of_first_process(self) -> Parameters:
-        """Return the parameters of process 0, because other processes may have rounded theirs differently."""
+        """Return process 0's parameters in every process of distributed training, because rounding may differ."""
         if not is_distributed():
             return self
         tensors = {name: t for name, t in vars(self).items() if t is not None}
@@ -94,10 +94,7 @@ class Parameters:
         return taken if self.generator is None else replace(taken, generator=self.generator[order][:, order])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the parameters as arrays by name, in the form in which a file stores them.
-
-        Those that are None are left out.
-        """
+        """Return the parameters that are not None as arrays by name, in the form in which a file stores them."""
         final = {} if self.final is None else {"final": self.final.numpy()}
         chain = {"initial": self.initial.numpy(), "transition": self.transition.numpy()}
         names = ("transition_slopes", "table_slopes", "initial_slopes", "generator")
@@ -122,15 +119,15 @@ def check_arrays(
     n_inputs: int = 0,
     n_rows: int | None = None,
 ) -> None:
-    """Raise ``ValueError`` for arrays that cannot be fitted parameters.
+    """Raise ``ValueError`` for arrays, read from a file, that cannot be fitted parameters of a chain.
 
     The contents of the table are checked by the observation.
 
     Args:
         arrays: arrays of a file by name.
-        n_states: K.
-        has_end: whether there should be ``final``.
-        slopes: names of slopes that there should be, or ``generator``.
+        n_states: number of states, K.
+        has_end: True if there should be an array ``final``.
+        slopes: names of other arrays that there should be: slopes, or ``generator``.
         n_inputs: number of inputs, U.
         n_rows: number of rows of ``transition``, or None for K.
     """

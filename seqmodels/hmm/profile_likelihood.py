@@ -58,12 +58,12 @@ def profile_interval(
     largest, _ = objective.value_and_gradient(u)
 
     def raw(v: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the parameter in standard errors from its estimate, and its gradient."""
+        """Return how far the parameter is from its estimate, in standard errors, and the gradient of this by ``v``."""
         at, slope = raw_values(objective.coordinates, [estimate], root @ torch.as_tensor(v), shift, scale)
         return (float(at) - value) / size, (slope @ root)[0].numpy() / size
 
     def margin(v: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the log-likelihood minus its smallest value in the interval, in nats, and its gradient."""
+        """Return by how many nats the log-likelihood exceeds the smallest in the interval, and the gradient of this."""
         log_prob, gradient = objective.value_and_gradient(root @ torch.as_tensor(v))
         return log_prob - largest + half, (root.T @ gradient).numpy()
 

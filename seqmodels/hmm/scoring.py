@@ -37,9 +37,10 @@ StepsT = TypeVar("StepsT", bound=Steps)
 def score_steps(
     parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]
 ) -> list[np.ndarray]:
-    """Return the log-probabilities of the steps of each sequence in nats, float64, without the steps of its source.
+    """Return log p(x_t | x_<t) of each step of each sequence in nats, float64, without the steps of its source.
 
-    The log-probability of the end comes last if the end is an event.
+    The log-probability of the end comes last if the end is an event. ``sources`` has the source that precedes each
+    sequence in ``corpus``, or None.
     """
     n_steps = [len(x) + (parameters.final is not None) for x in corpus.sequences]
     if corpus.is_on_disk:
@@ -63,9 +64,10 @@ def score_sums(
     sources: Sequence[np.ndarray | None],
     n_past: Sequence[int],
 ) -> np.ndarray:
-    """Return the sum of the ``score_steps`` of each sequence, ``(n,)``, keeping the steps of one batch at a time.
+    """Return the log-probability of each sequence in nats, ``(n,)``: the sum of what ``score_steps`` returns.
 
-    The first ``n_past[i]`` steps of sequence i, its past, are not counted.
+    The first ``n_past[i]`` steps of sequence i are read but not counted. Only the steps of one batch are in memory at a
+    time.
     """
     sums = np.zeros(len(sources))
     for i, steps in _scored(parameters, emission, corpus, sources, lambda i: StepsSum(first=n_past[i])):
@@ -80,9 +82,9 @@ def _scored(
     sources: Sequence[np.ndarray | None],
     new_steps: Callable[[int], StepsT],
 ) -> Iterator[tuple[int, np.ndarray | StepsT]]:
-    """Yield the number of each sequence and its steps.
+    """Yield the number of each sequence, and log p(x_t | x_<t) of its steps in nats.
 
-    The steps of a sequence longer than a batch are written into ``new_steps(i)``.
+    ``new_steps(i)`` makes the array that holds the steps of a sequence i longer than a batch.
     """
     in_parts = _longer_than_a_batch(parameters, corpus, sources)
     weights = [0.0 if i in in_parts else w for i, w in enumerate(corpus.weights)] if in_parts else corpus.weights
@@ -105,7 +107,7 @@ def _scored(
 
 
 def _scored_of_batch(parameters: Parameters, batch: PackedBatch, filtered: Filtered) -> list[np.ndarray]:
-    """Return the steps of each sequence of a batch without sources, followed by the end if that is an event."""
+    """Return log p(x_t | x_<t) of each sequence of a batch without sources, followed by the end if that is an event."""
     steps = batch.segments.packing.unpack(filtered.steps).cpu().numpy()
     lengths = batch.segments.lengths.cpu().numpy()
     if parameters.final is not None and filtered.ends is not None:
@@ -115,9 +117,10 @@ def _scored_of_batch(parameters: Parameters, batch: PackedBatch, filtered: Filte
 
 
 def _scored_steps(steps: Tensor, end: float | None, first: int, log_continue: float) -> np.ndarray:
-    """Return the steps from ``first`` on, and the end unless it is None.
+    """Return the log-probabilities ``steps`` from index ``first`` on, followed by ``end`` unless that is None.
 
-    After a source the sequence cannot end at once, so that its first step is divided by the probability of continuing.
+    After a source the sequence cannot end at once, so the first step is divided by the probability of continuing, whose
+    logarithm is ``log_continue``.
     """
     scored = steps[first:].cpu().numpy().copy()
     if scored[0] > -np.inf:
@@ -126,7 +129,10 @@ def _scored_steps(steps: Tensor, end: float | None, first: int, log_continue: fl
 
 
 def _log_continue(trellis: Trellis, belief: Tensor, sequence: int, frame: int) -> float:
-    """Return the log-probability that a frame follows ``frame``, given the ``belief (K,)`` after it."""
+    """Return the log-probability that the sequence goes on after step ``frame``, given p(z_t | x_1 .. x_t) there.
+
+    ``belief (K,)`` are these probabilities; ``sequence`` is the sequence's position in the batch.
+    """
     end = belief.double() @ trellis.final[0]
     if end < NEAR_CERTAIN:
         return float(torch.log1p(-end))
@@ -155,7 +161,6 @@ def _longer_than_a_batch(parameters: Parameters, corpus: Corpus, sources: Sequen
 def _score_in_parts(
     parameters: Parameters, emission: Emission, corpus: Corpus, i: int, new_steps: Callable[[int], StepsT]
 ) -> StepsT:
-    """Return the steps of sequence ``i``, with one part of it in memory at a time."""
     steps = new_steps(i)
     is_tried = is_ergodic(parameters.transition > NEGLIGIBLE)
     if not (is_tried and _score_parts_scaled(parameters, emission, corpus, i, steps)):
@@ -165,7 +170,7 @@ def _score_in_parts(
 
 
 def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corpus, i: int, steps: Steps) -> bool:
-    """Write the steps of sequence ``i`` by scaled recursions.
+    """Write log p(x_t | x_<t) of sequence ``i`` into ``steps``, by scaled forward passes over its parts.
 
     Return False if a prediction from one part to the next may not be precise.
     """
@@ -197,7 +202,6 @@ def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corp
 
 
 def _write_impossible(steps: Steps, start: int, stop: int) -> None:
-    """Write -inf for the steps from ``start`` to ``stop``, because all steps after an impossible one are impossible."""
     for t in range(start, stop, STEPS_AT_ONCE):
         write_steps(steps, t, np.full(min(STEPS_AT_ONCE, stop - t), -np.inf))
 
@@ -205,7 +209,7 @@ def _write_impossible(steps: Steps, start: int, stop: int) -> None:
 def _score_parts_in_logarithms(
     parameters: Parameters, emission: Emission, corpus: Corpus, i: int, steps: Steps
 ) -> None:
-    """Write the steps of sequence ``i`` exactly, with predictions handed from part to part as float64 logarithms."""
+    """Write log p(x_t | x_<t) of sequence ``i`` into ``steps``, by float64 forward passes in the log domain."""
     length, log_start = len(corpus.sequences[i]), parameters.initial.log()[None]
     advance = LogProduct(parameters.transition)
     only = torch.zeros(1, dtype=torch.int64, device=corpus.device)

@@ -102,10 +102,10 @@ def hessian(gradient: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Information:
-    """The inverse of an observed information ``(P, P)``, without the directions in which it is not positive.
+    """The inverse of the observed information of P parameters, in the directions in which the information is positive.
 
     Attributes:
-        root: a root of the covariance of u, which is ``root @ root.T``, ``(P, r)``.
+        root: a root of the covariance of the parameters, which is ``root @ root.T``, ``(P, r)``.
         flat: the directions in which the information is not positive, ``(P, P - r)``.
     """
 
@@ -128,9 +128,9 @@ class Information:
         return cls(directions[:, ~is_flat] / values[~is_flat].sqrt(), directions[:, is_flat])
 
     def is_identified(self, jacobian: Tensor) -> Tensor:
-        """Return a mask ``(R,)`` that is True for the parameters that change in no flat direction.
+        """Return a mask ``(R,)``, True for the quantities that the data determine: no flat direction changes them.
 
-        ``jacobian (R, P)`` holds their derivatives by u.
+        ``jacobian (R, P)`` holds the derivatives of the R quantities by the P parameters.
         """
         along = (jacobian @ self.flat).square().sum(1)
         across = (jacobian @ self.root).square().sum(1)
@@ -231,7 +231,10 @@ def wald_interval(value: float, error: float, link: Link, level: float) -> tuple
 
 
 def _warn_far(estimates: Sequence[Estimate], distances: Tensor) -> None:
-    """Warn if a Newton step would move an estimate by more than ``FAR``; ``distances (R,)`` are in standard errors."""
+    """Warn if a Newton step would move an estimate by more than ``FAR`` standard errors.
+
+    The parameters are then not at a maximum. ``distances (R,)`` are the moves of R estimates, in standard errors.
+    """
     if not len(distances) or float(distances.max()) <= FAR:
         return
     of = estimates[int(distances.argmax())]

@@ -20,15 +20,15 @@ from seqmodels.observations import AutoregressiveGaussian, Observation
 
 @dataclass(frozen=True)
 class StepsAhead:
-    """A Markov chain of the steps ahead, over S places.
+    """A Markov chain over the future steps of one sequence, with S hidden *places*.
 
-    A place is a state of an HMM, or a state with the number of steps that it lasts.
+    A place is a state of an HMM, or for an HSMM a state with the number of steps that it still lasts.
 
     Attributes:
         first: probability of each place one step ahead, ``(S,)``.
         state: state of each place, ``(S,)``.
-        advance: takes sums over the probability of places, ``(S,)`` or ``(S, n)``, from h steps ahead, counted from 0,
-            to one step later, given h + 1.
+        advance: function that multiplies ``(S,)`` or ``(S, n)`` by the transition matrix from step h to step h + 1
+            ahead, given the array and h + 1.
     """
 
     first: Tensor
@@ -38,12 +38,12 @@ class StepsAhead:
 
 @dataclass(frozen=True)
 class StatesAhead:
-    """The states of the next k steps, given the steps so far.
+    """The distribution of the hidden states of the next k steps, given the steps x so far.
 
     Attributes:
-        log_joint: log p(the sequence has h more steps, the last of them in place s | x), ``(k, S)``. A place is a
-            state, or a tuple of states for a chain whose densities depend on several.
-        steps: the chain of the steps ahead; None means the one with the transition matrix.
+        log_joint: log p(the sequence has h more steps, and the last of them is in place s | x), ``(k, S)``. A place is
+            a state, or a tuple of states for a chain whose densities depend on several.
+        steps: the Markov chain of the future steps; None means the chain of the model's transition matrix.
         state: state of each place, ``(S,)``; None means that places are states.
     """
 
@@ -75,9 +75,9 @@ class StateForecast:
     _changes: str | None = None  # encoding of a series, if the observation describes its changes
 
     def encoded_by(self, encoding: Encoding) -> Self:
-        """Return the forecast for a model with this encoding.
+        """Return the forecast for a model whose data ``encoding`` encodes.
 
-        If it is the encoding of a series, the observations of the forecast have no raw units.
+        If the encoding reads a series as changes, the observations of the forecast have no raw units.
         """
         return replace(self, _changes=repr(encoding)) if isinstance(encoding, SeriesEncoding) else self
 

@@ -179,7 +179,7 @@ def permutation_of_states(
 
 
 def reordered(choices: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
-    """Return the arguments that speak of single states, for states in a new order.
+    """Return those constructor arguments that refer to single states, changed to fit renumbered states.
 
     They are topology, pseudocounts, groups of durations and the observation's priors, and in ``training`` what is tied
     and frozen and the prior.
@@ -212,7 +212,7 @@ def _reordered_groups(groups: Sequence[int] | None, order: np.ndarray) -> list[i
 
 
 def reordered_topology(choice: Any, order: np.ndarray) -> Any:
-    """Return the topology for states in a new order.
+    """Return the topology for renumbered states: the new state i is the old ``order[i]``.
 
     It is ``choice`` itself if the masks do not change, and otherwise an ``Arcs``, because a named topology relies on
     the numbers of the states.
@@ -229,7 +229,10 @@ def reordered_topology(choice: Any, order: np.ndarray) -> Any:
 
 
 def reordered_observation(observation: Any, order: np.ndarray) -> Any:
-    """Return the observation with priors of single states in a new order, and any other observation unchanged."""
+    """Return the observation for renumbered states: the new state i has the prior of the old ``order[i]``.
+
+    An observation without priors of single states is returned unchanged.
+    """
     if not (isinstance(observation, GaussianMixture) and isinstance(observation.prior, PseudoFrames)):
         return observation
     prior = observation.prior
@@ -255,7 +258,7 @@ def _renumbered(which: Any, order: np.ndarray) -> Any:
 
 
 def reordered_counts(choice: Any, order: np.ndarray) -> Any:
-    """Return the argument ``pseudocount`` with counts of single states in a new order.
+    """Return the argument ``pseudocount`` for renumbered states: state i gets the counts of the old ``order[i]``.
 
     A number is returned unchanged.
     """

@@ -36,13 +36,16 @@ from seqmodels.training import EMTraining
 
 @dataclass(frozen=True)
 class TaggerState:
-    """The state of the cursor before the label at step ``position``.
+    """The state of the cursor before the label at step ``position``, for n sources of T steps.
+
+    Each of K labels has S hidden states of its own, so there are K S hidden states.
 
     Attributes:
-        log_b: log-densities of the source in each state, ``(n, T, S)``.
-        messages: backward messages of the source in nats, ``(n, T, S)``.
-        belief: log-probabilities of the states after the labels so far, ``(n, S)``, -inf everywhere once the labels are
-            impossible; None at the first step.
+        log_b: log-densities of the source in each hidden state, ``(n, T, K S)``.
+        messages: log p(source from step t on | hidden state at t) in nats, up to a constant at each step, ``(n, T, K
+            S)``.
+        belief: log-probabilities of the hidden states after the labels so far, ``(n, K S)``, -inf everywhere once the
+            labels are impossible; None at the first step.
         position: index of the next step.
     """
 
@@ -184,7 +187,6 @@ class HMMTagger(SequenceModel):
         return default_encoding(X.kind, self._emission(X.kind), X.n_features)
 
     def _emission(self, kind: Kind) -> Observation:
-        """Return the observation of sources of this kind given their labels."""
         if isinstance(self.emission, Observation):
             return self.emission.clone()
         return GaussianMixture(4, "diag") if kind == "vectors" else Categorical(pseudocount=0.01)
@@ -270,7 +272,9 @@ class HMMTagger(SequenceModel):
         return [steps.cpu().numpy() for steps in log_steps(p.initial, p.transition, log_b, messages, allowed)]
 
     def _messages(self, sources: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the log-densities and the backward messages of each source, both ``(T, K S)``.
+        """Return log p(x_t | z_t) and the backward messages of each source, both ``(T, K S)``.
+
+        The messages are log p(x_t .. x_T | z_t) in nats, up to a constant at each step.
 
         Raises:
             ValueError: a source has probability zero; the message says which.
@@ -342,9 +346,10 @@ def _check_not_over(state: TaggerState) -> None:
 def fit_labelled(
     hmm: HMM, setting: Setting, X: Sequences, labels: Sequence[np.ndarray], weights: np.ndarray, n_each: int
 ) -> None:
-    """Fit an HMM by EM with known labels, in place; with several states for a label, EM runs within the labels.
+    """Fit an HMM in place to sequences whose label is known at each step, by EM.
 
-    The start cuts each run of one label into equal parts, one for each of its states.
+    With several states for a label, EM estimates which of them it is. It starts from each run of one label cut into
+    equal parts, one for each of its states.
 
     Args:
         hmm: an HMM with ``n_each`` states for each label, not fitted yet.
@@ -368,9 +373,9 @@ def fit_labelled(
 
 
 def states_of(labels: Tensor, n_each: int, n_states: int) -> Tensor:
-    """Return a mask of the states of each label, ``(n, n_states)`` bool.
+    """Return a mask that is True for the states of each label, ``(n, n_states)`` bool.
 
-    ``labels``: ``(n,)`` integers; each label has ``n_each`` states in a row.
+    ``labels (n,)`` are integers; label i has the ``n_each`` states from ``i n_each`` on.
     """
     return torch.arange(n_states, device=labels.device) // n_each == labels[:, None]
 

@@ -216,7 +216,7 @@ def as_topology(choice: Any, n_states: int) -> Topology:
 
 
 def restrict(parameters: Parameters, topology: Topology) -> Parameters:
-    """Return the parameters with zeros where the topology demands them, and each distribution normalised again."""
+    """Return the parameters with impossible starts, transitions and ends at zero, and distributions renormalised."""
     k, device = len(parameters.initial), parameters.initial.device
     initial = parameters.initial * topology.initial_mask(k).to(device)
     transition = parameters.transition * topology.transition_mask(k).to(device)

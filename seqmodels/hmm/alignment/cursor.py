@@ -21,10 +21,12 @@ from seqmodels.observations import Observation
 
 @dataclass(frozen=True)
 class Chains:
-    """The chain over positions of each of n sources, padded to the longest source of S positions.
+    """The Markov chains of n alignments, each over the positions of one source, padded to the longest source.
 
-    Positions beyond the end of a shorter source are never reached. Each row of ``transition`` sums to one together with
-    its entry of ``final``.
+    The K hidden states are the S positions of the longest source and, if a target step may be aligned with no position,
+    one null state before the first and after each position. S' is S, or S + 1 with one column for all nulls. Positions
+    beyond the end of a shorter source are never reached. Each row of ``transition`` sums to one together with its entry
+    of ``final``.
 
     Attributes:
         initial: probabilities of the first state, ``(n, K)``.
@@ -41,10 +43,11 @@ class Chains:
 
 @dataclass(frozen=True)
 class AlignmentState:
-    """The state of the cursor: for n targets, what is known before their next step.
+    """The state of the cursor of an alignment model: what is known of n targets before their next step.
 
     Attributes:
-        chains: the chains of the sources.
+        chains: the chains over the positions of the n sources, with K states; S' counts positions, and all nulls as
+            one.
         log_predicted: log-probability that there is a next step and that it is in this state, given all steps so far,
             ``(n, K)`` float64; -inf everywhere after an impossible step.
         log_end: log-probability of the end, given all steps so far, ``(n,)``.
@@ -156,18 +159,18 @@ class AlignmentCursor:
         return torch.from_numpy(stacked).to(self.device)
 
     def _of_states(self, values: Tensor, chains: Chains) -> Tensor:
-        """Return values ``(n, S')`` of positions and the null as values ``(n, K)`` of the states.
+        """Return values of the S' positions and null, ``(n, S')``, repeated as values of the K states, ``(n, K)``.
 
-        All nulls have the same value.
+        All null states get the value of the null.
         """
         if self.jumps.null is None:
             return values
         return torch.cat([values[:, :-1], values[:, -1:].expand(-1, chains.windows.shape[1])], 1)
 
     def _of_positions(self, log_alpha: Tensor, chains: Chains) -> Tensor:
-        """Return log-probabilities ``(n, K)`` of the states as ``(n, S')`` of positions and the null.
+        """Return log-probabilities of the K states, ``(n, K)``, summed to those of positions and null, ``(n, S')``.
 
-        The probabilities of all nulls are summed.
+        The probabilities of all null states are added.
         """
         if self.jumps.null is None:
             return log_alpha
@@ -176,7 +179,7 @@ class AlignmentCursor:
 
 
 def _each(contexts: Tensor) -> list[np.ndarray]:
-    """Return the ids ``(n, L, S')`` as one array ``(n, S')`` for each table, on the CPU."""
+    """Return the context ids ``(n, L, S')`` as L arrays ``(n, S')``, one for each table of the lexicon, on the CPU."""
     on_cpu = contexts.cpu().numpy()
     return [on_cpu[:, k] for k in range(on_cpu.shape[1])]
 

@@ -33,10 +33,10 @@ CELLS_AT_ONCE = 1 << 20  # cells of a block; a cell is a step of a target at a p
 
 @dataclass(frozen=True)
 class Alphabets:
-    """The alphabets of source and target, with codes for the special symbols after the ordinary ones.
+    """The sizes of the source and target alphabets, after whose symbols come codes for special symbols.
 
-    ``n_source`` source symbols are followed by the edge of a source and the null; ``n_target`` target symbols are
-    followed by the start of a target.
+    ``n_source`` source symbols are followed by the code for positions outside of the source, and that of the null;
+    ``n_target`` target symbols are followed by the code for the start of a target.
     """
 
     n_source: int
@@ -45,8 +45,8 @@ class Alphabets:
     def windows(self, sources: np.ndarray, window: int) -> np.ndarray:
         """Return the source symbols around each position, the end, and the null, ``(n, S + 2, window)``.
 
-        ``sources``: symbols of n sources of one length, ``(n, S)``. Beyond the ends of a source a window holds the code
-        of the edge; the last window holds the code of the null.
+        ``sources``: symbols of n sources of one length S, ``(n, S)``; ``window``: number of symbols around a position,
+        odd. Outside of the source stands the code of the edge, and the last window is filled with the code of the null.
         """
         half = window // 2
         padded = np.pad(sources, ((0, 0), (half, half + 1)), constant_values=self.n_source)
@@ -57,9 +57,10 @@ class Alphabets:
 
 @dataclass(frozen=True, eq=False)
 class PairBlock:
-    """A block of n pairs of source and target, whose sources have S positions and whose weights are equal.
+    """A batch of n pairs of source and target, whose sources all have S positions and whose weights are equal.
 
-    The targets have N steps in all, in rows ordered by ``segments.packing``.
+    The targets have N steps in all, in rows ordered by ``segments.packing``. S' is S, or with a null S + 1, and K is S,
+    or with a null 2 S + 1, because each position has a null state of its own.
 
     Attributes:
         indices: index of each pair in the data, longest target first.
@@ -94,7 +95,7 @@ class PairBlock:
         dtype: torch.dtype,
         scratch: Scratch,
     ) -> Self:
-        """Return the block of the examples ``indices``, whose sources must have the same length."""
+        """Return the batch of the examples numbered ``indices``, whose sources must have the same length."""
         pairs = [examples[i] for i in indices]
         sources = np.stack([np.asarray(e.source) for e in pairs])
         lengths = np.array([len(e.values) for e in pairs])
@@ -114,7 +115,7 @@ class PairBlock:
 
     @cached_property
     def sequence(self) -> np.ndarray:
-        """Index of the pair that each row belongs to, ``(N,)``."""
+        """Position, in the batch, of the pair that each row belongs to, ``(N,)``."""
         return self.segments.sequence.cpu().numpy()
 
     @cached_property
@@ -136,16 +137,16 @@ class PairBlock:
         return self.windows[:, :-1]
 
     def sum_nulls(self, gamma: np.ndarray) -> np.ndarray:
-        """Return posteriors ``(..., K)`` of states as posteriors ``(..., S')`` of positions and the null."""
+        """Return posteriors of the K states, ``(..., K)``, with all null states summed to one column, ``(..., S')``."""
         if not self.null:
             return gamma
         positions, nulls = gamma[..., : self.n_positions], gamma[..., self.n_positions :]
         return np.concatenate([positions, nulls.sum(-1, keepdims=True)], -1)
 
     def repeat_nulls(self, values: np.ndarray) -> np.ndarray:
-        """Return values ``(..., S')`` of positions and the null as values ``(..., K)`` of the states.
+        """Return values of positions and null, ``(..., S')``, as values of the K states, ``(..., K)``.
 
-        All nulls have the same value.
+        All null states get the value of the null.
         """
         if not self.null:
             return values
@@ -162,10 +163,10 @@ def blocks_of(
     device: torch.device,
     dtype: torch.dtype,
 ) -> list[PairBlock]:
-    """Return all pairs with a positive weight in blocks, each of pairs with one source length and one weight.
+    """Return all pairs of positive weight in batches, each of pairs with equal source lengths and equal weights.
 
-    A block is limited to ``CELLS_AT_ONCE`` cells, unless one pair has more. ``window`` is the number of source symbols
-    around a position, and ``null`` is True if a step may be aligned with no position.
+    In a batch, target steps times source positions are at most ``CELLS_AT_ONCE``, unless one pair has more. ``window``
+    is the number of source symbols around a position, and ``null`` is True if a step may be aligned with no position.
     """
 
     def key(i: int) -> tuple[int, float]:
@@ -198,14 +199,15 @@ def _parts(indices: list[int], lengths: list[int], max_steps: int) -> list[list[
 
 @dataclass(frozen=True)
 class AlignmentExpectations:
-    """The results of the E-step on one block.
+    """The results of the E-step on one batch of n pairs, whose sources have S positions.
 
     Attributes:
         log_prob: log-probability of all pairs in nats.
-        gamma: posteriors of positions and the null at each step, ``(N, S')``.
+        gamma: posteriors of positions and the null at each of N target steps, ``(N, S')``.
         chain: expected counts of starts, transitions and ends.
         arrivals: expected number of arrivals of each pair at each position and the end, ``(n, S + 1)``.
-        departures: expected number of departures of each pair from each row of ``Jumps.weight_index``, ``(n, S + 2)``.
+        departures: expected number of departures of each pair from the start, from the null before any position, and
+            from each position, ``(n, S + 2)``.
     """
 
     log_prob: float
@@ -217,9 +219,13 @@ class AlignmentExpectations:
 
 @dataclass(frozen=True, eq=False)
 class AlignmentTrellis:
-    """All alignments of one block as a trellis, on which the recursions of an HMM run.
+    """The hidden Markov model of all alignments of one batch, on which forward, backward and Viterbi passes run.
 
-    ``sums (n, K)`` divide the weights of the jumps from each state; ``trellis`` is the chain with emissions.
+    Attributes:
+        block: the batch of n pairs.
+        jumps: the weights of jumps.
+        sums: the sums that normalise the weights of the jumps from each of K states, ``(n, K)``.
+        trellis: the chain with its emissions.
     """
 
     block: PairBlock
@@ -283,9 +289,9 @@ class AlignmentTrellis:
         )
 
     def _departures(self, visits: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-        """Return how often the alignment is expected to leave each row of ``Jumps.weight_index``, ``(n, S + 2)``.
+        """Return the expected number of departures from the start, the first null and each position, ``(n, S + 2)``.
 
-        Departures are for a position or the end.
+        Departures are to a position or the end.
         """
         n, has_end = self.block.n_positions, self.jumps.has_end
         null_at_first = first[:, n : n + 1] if self.block.null else np.zeros((len(visits), 1))

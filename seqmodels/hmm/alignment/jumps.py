@@ -119,18 +119,19 @@ class Jumps:
         return np.where(index < 0, 0.0, self.weights[index])
 
     def sums(self, prior: np.ndarray) -> np.ndarray:
-        """Return the sums that divide the weights of the jumps from each row, ``(n, S + 2)``.
+        """Return the sums that normalise the weighted jumps from each row of ``weight_index``, ``(n, S + 2)``.
 
-        ``prior``: prior weights of positions and the end of each source, ``(n, S + 1)``.
+        ``prior``: prior weights of positions and the end of each of n sources, ``(n, S + 1)``.
         """
         sums: np.ndarray = prior @ self.table(prior.shape[1] - 1).T
         return sums
 
     def chain(self, sums: np.ndarray) -> PositionChain:
-        """Return the chain that n sources of one length share, without the factors of their own positions.
+        """Return the part of the position chain that n sources of one length share.
 
-        ``sums``: result of ``sums``, ``(n, S + 2)``. ``initial (n, K)`` is not yet multiplied by the prior weights.
-        ``transition`` and ``final`` are neither multiplied by the prior weights nor divided by the sums.
+        ``initial (n, K)`` is divided by ``sums`` but not yet multiplied by the prior weights. ``transition`` and
+        ``final`` are neither multiplied by the prior weights nor divided by the sums. ``sums (n, S + 2)`` are what the
+        method ``sums`` returns.
         """
         n_positions, null = sums.shape[1] - 2, self.null or 0.0
         table = (1 - null) * self.table(n_positions)
@@ -146,13 +147,13 @@ class Jumps:
         return PositionChain(initial, transition, final[origins] if self.has_end else None)
 
     def of_states(self, sums: np.ndarray) -> np.ndarray:
-        """Return the sums ``(n, S + 2)`` of the rows as sums ``(n, K)`` of the states."""
+        """Return ``sums`` of the rows of ``weight_index``, ``(n, S + 2)``, arranged by the K states, ``(n, K)``."""
         return sums[:, 2:] if self.null is None else np.concatenate([sums[:, 2:], sums[:, 1:]], axis=1)
 
     def counts_by_jump(self, expected: PositionChain, n_positions: int) -> tuple[np.ndarray, float]:
-        """Return the expected counts of jumps, ``(S + 2, S + 1)``, and the expected number of nulls.
+        """Return the expected counts of jumps, ``(S + 2, S + 1)``, and the expected number of steps aligned with null.
 
-        The counts are arranged as in ``weight_index``.
+        The counts are arranged as in ``weight_index``; ``expected`` has them by state, for S = ``n_positions``.
         """
         counts = np.zeros((n_positions + 2, n_positions + 1))
         counts[0, :-1] = expected.initial[:n_positions]
@@ -235,10 +236,12 @@ def _n_weights(max_jump: int, *, has_end: bool) -> int:
 
 @dataclass(frozen=True)
 class PositionContexts:
-    """The contexts of each position and the end of n sources, looked up in a jump prior.
+    """The contexts of each position, and of the end, of n sources of S positions, as looked up in a jump prior.
+
+    A context is the source symbols around a position, in a coarse or fine description.
 
     Attributes:
-        coarser: product of the factors of all contexts but the finest, ``(n, S + 1)``.
+        coarser: product of the prior factors of all contexts but the finest, ``(n, S + 1)``.
         ids: ids of the finest contexts, ``(n, S + 1)``.
     """
 

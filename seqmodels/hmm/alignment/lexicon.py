@@ -21,10 +21,10 @@ DENSE = 4  # an index of all codes is used if it is at most so many times as lar
 
 @dataclass(frozen=True)
 class ContextOrder:
-    """One order of contexts: the part that it adds to the contexts of the order before.
+    """One level of contexts of a target symbol, by what it adds to the coarser level before.
 
     Attributes:
-        columns: columns of the window of source symbols.
+        columns: columns of the window of source symbols whose symbols are added.
         previous: True if the target symbol before is added.
     """
 
@@ -32,10 +32,10 @@ class ContextOrder:
     previous: bool = False
 
     def codes(self, ids: np.ndarray, windows: np.ndarray, n_source: int) -> np.ndarray:
-        """Return the codes of the contexts without the target symbol before, given the ids of the coarser contexts.
+        """Return an integer code for each context, given the ids of the coarser contexts and the source symbols.
 
-        ``windows (..., window)`` are source symbols, and beyond them the codes of the edge and the null. The code of an
-        ``UNKNOWN`` context is ``UNKNOWN``.
+        The code leaves out the target symbol before. ``windows (..., window)`` are source symbols, and outside of the
+        source the codes of the edge and the null. The code of an ``UNKNOWN`` context is ``UNKNOWN``.
         """
         codes = ids
         for column in self.columns:
@@ -44,10 +44,10 @@ class ContextOrder:
 
 
 def context_orders(window: int, previous: bool) -> list[ContextOrder]:
-    """Return the orders of contexts, coarse to fine.
+    """Return the levels of contexts, coarse to fine.
 
-    They take in the window from its centre outwards, and if ``previous`` the target symbol before, after both
-    neighbours.
+    Each adds one more source symbol of the window, from its centre outwards, and if ``previous`` one adds the target
+    symbol before, after both neighbours.
     """
     centre = window // 2
     wider = [ContextOrder((centre + k,)) for distance in range(1, centre + 1) for k in (distance, -distance)]
@@ -56,13 +56,15 @@ def context_orders(window: int, previous: bool) -> list[ContextOrder]:
 
 @dataclass(frozen=True)
 class ContextTable:
-    """The contexts of one order with their distributions; the id of a context is its index in ``contexts``.
+    """The contexts of one level with their distributions over target symbols.
+
+    There are C contexts, whose ids are indices from 0 to C - 1, and G pairs of a context and a symbol seen in it.
 
     Attributes:
         contexts: sorted codes, each of the id of the coarser context and the added part, ``(C,)``.
         pairs: sorted codes, each of a context's id and a target symbol, ``(G,)``.
         p: probability of the symbol of each pair in its context, ``(G,)``.
-        rest: factor of the probability in the coarser context for all other symbols, ``(C,)``.
+        rest: for all other symbols, the factor that multiplies the probability in the coarser context, ``(C,)``.
     """
 
     contexts: np.ndarray
@@ -94,9 +96,10 @@ class BackoffLexicon:
         return sum(len(table.pairs) + len(table.contexts) for table in self.tables)
 
     def codes(self, order: ContextOrder, ids: np.ndarray, windows: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the codes of contexts of ``order``, given the ids of the coarser contexts.
+        """Return the codes of contexts of the level ``order``, given the ids of the coarser contexts.
 
-        The code is ``UNKNOWN`` where the id is ``UNKNOWN``.
+        ``windows`` are source symbols around a position, ``previous`` the target symbols before. The code is
+        ``UNKNOWN`` where the id is ``UNKNOWN``.
         """
         codes = order.codes(ids, windows, self.n_source)
         if not order.previous:
@@ -123,9 +126,9 @@ class BackoffLexicon:
             yield ids
 
     def probability(self, windows: np.ndarray, previous: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the probability of target symbols ``y`` in their contexts.
+        """Return the probability of target symbols ``y`` given the source symbols around them and the symbols before.
 
-        The shapes of ``previous``, ``y`` and ``windows`` without its last axis broadcast.
+        The shapes of ``previous``, ``y`` and ``windows`` without its last axis, the window, broadcast.
         """
         shape = np.broadcast_shapes(windows.shape[:-1], previous.shape)
         return self.probability_in(self.context_ids(windows, previous), y, shape)
@@ -141,7 +144,7 @@ class BackoffLexicon:
         return p
 
     def bases(self) -> list[int]:
-        """Return for each table the number that divides a context's code into the id of its coarser context."""
+        """Return for each table the divisor that takes a context's code to the id of its coarser context."""
         return [_base(order, self.n_source, self.n_target) for order, _ in zip(self.orders, self.tables, strict=False)]
 
     def with_table(self, table: ContextTable) -> BackoffLexicon:
@@ -178,7 +181,7 @@ class BackoffLexicon:
 
 @dataclass(frozen=True)
 class SummedLexicon:
-    """A lexicon prepared for ``Σ_s w_s p(y | context s)`` of all target symbols y at once.
+    """A lexicon prepared for weighted sums ``Σ_s w_s p(y | context s)`` of all target symbols y at once.
 
     With ``p_k(y | c) = rest_k(c) p_k-1(y | c') + d_k(c, y)``, where d is zero but for the few pairs of the table, the
     time depends on the number of such pairs and not on the number of symbols.
@@ -212,9 +215,9 @@ class SummedLexicon:
         return cls(lexicon, tuple(excess), tuple(ends))
 
     def sums(self, contexts: Sequence[np.ndarray], weights: np.ndarray) -> np.ndarray:
-        """Return the weighted sum of the distributions over target symbols, ``(n, V)`` float64.
+        """Return the weighted sum of the distributions of some contexts over V target symbols, ``(n, V)`` float64.
 
-        ``contexts``: ids in each table, ``(n, S)`` each; ``weights``: weight of each context, ``(n, S)``.
+        ``contexts``: ids of S contexts in each table, ``(n, S)`` each; ``weights``: weight of each context, ``(n, S)``.
         """
         n_target = self.lexicon.n_target
         factor, total = weights.astype(np.float64), np.zeros(len(weights) * n_target)
@@ -261,7 +264,7 @@ def refined(table: ContextTable, ids: np.ndarray, y: np.ndarray, coarser: np.nda
 
 
 def find(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Return the index of each code in a sorted table, int32; ``UNKNOWN`` where the table does not have it."""
+    """Return the index of each of ``codes`` in a sorted ``table``, int32; ``UNKNOWN`` for a code that is not there."""
     size = int(table[-1]) + 1
     if size < DENSE * codes.size:
         index = np.full(size + 1, UNKNOWN, np.int32)  # the last is for codes below zero or beyond the table

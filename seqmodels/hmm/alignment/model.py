@@ -149,7 +149,7 @@ class AlignmentHMM(SequenceModel):
         self.history_ = result.history_with(validation=validation_score(self._sums_of_steps, validation))
 
     def _without_contexts(self, jumps: Jumps) -> AlignmentParameters:
-        """Return the parameters with which EM starts: all positions and all symbols alike."""
+        """Return the parameters with which EM starts: equally probable positions and equally probable symbols."""
         assert self.source_encoding_ is not None
         orders = tuple(context_orders(self.window, self.previous))
         of_source = tuple(order for order in orders if order.columns) if self.jump_prior else ()

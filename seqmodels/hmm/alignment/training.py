@@ -44,11 +44,13 @@ MAX_COUNTS = 100_000  # most counts from which "auto" chooses
 
 @dataclass(frozen=True)
 class TableLookup:
-    """The cells of one block looked up in a table; all arrays are ``(N, S')``.
+    """The contexts of every target step of one batch at every source position, looked up in a table of contexts.
+
+    N steps and S' positions (with the null, if there is one). All arrays are ``(N, S')``.
 
     Attributes:
-        index: index of each cell in the table's counts.
-        coarser: probability of the symbol in the coarser context.
+        index: index of each step and position in the table's probabilities.
+        coarser: probability of the step's symbol in the coarser context.
         ids: ids of the contexts in the table.
     """
 
@@ -60,14 +62,21 @@ class TableLookup:
     def from_indices(
         cls, pairs: np.ndarray, ids: np.ndarray, coarser: np.ndarray, n_pairs: int, n_contexts: int
     ) -> Self:
-        """Return the lookup given the indices of pairs and of contexts in the table, ``UNKNOWN`` where it has none."""
+        """Return the lookup, given the index of each pair of context and symbol and the id of each context.
+
+        Args:
+            pairs, ids: index and id in the table, ``(N, S')``; ``UNKNOWN`` where the table has none.
+            coarser: probability of the step's symbol in the coarser context, ``(N, S')``.
+            n_pairs, n_contexts: number of pairs and of contexts in the table.
+        """
         others = np.where(ids == UNKNOWN, np.int32(n_pairs + n_contexts), np.int32(n_pairs) + ids)
         return cls(np.where(pairs == UNKNOWN, others, pairs), coarser, ids)
 
     def probability(self, values: np.ndarray, n_pairs: int) -> np.ndarray:
-        """Return the probability of each step at each position, ``(N, S')``.
+        """Return the probability of each target step at each source position, ``(N, S')``.
 
-        ``values``: probabilities of the table's pairs, followed by the factors of the rest, and one.
+        ``values``: probability of each of the table's ``n_pairs`` pairs, then for each context the factor that
+        multiplies the coarser probability of all other symbols, and one.
         """
         p = values[self.index]
         probability: np.ndarray = np.where(self.index < n_pairs, p, p * self.coarser)
@@ -76,10 +85,12 @@ class TableLookup:
 
 @dataclass(frozen=True)
 class BlockContexts:
-    """One block as a table is begun: codes of its contexts, posteriors and probabilities, each ``(N, S')``.
+    """A batch of pairs with the contexts of a new table, from which the table is begun; arrays are ``(N, S')``.
+
+    N target steps and S' source positions (with the null, if there is one).
 
     Attributes:
-        block: the block.
+        block: the batch.
         codes: codes of the contexts in the new table.
         gamma: posteriors of positions and the null.
         coarser: probability of each step in the coarser contexts.
@@ -105,18 +116,27 @@ class BlockContexts:
 
     @cached_property
     def counted(self) -> np.ndarray:
-        """True for the cells whose context and symbol get probabilities of their own, ``(N, S')``."""
+        """True where step and position give their context and symbol a probability of their own, ``(N, S')``.
+
+        The posterior must be high enough, and the context known.
+        """
         counted: np.ndarray = (self.gamma >= MIN_SHARE * self.gamma.max(1, keepdims=True)) & (self.codes != UNKNOWN)
         return counted
 
     def pairs(self, ids: np.ndarray, n_target: int) -> np.ndarray:
-        """Return the codes of pairs of context and symbol, ``(N, S')``, given the ids of the contexts."""
+        """Return an integer code of each context with the step's target symbol, given context ids ``ids (N, S')``.
+
+        There are ``n_target`` target symbols.
+        """
         return np.where(ids == UNKNOWN, UNKNOWN, ids * np.int64(n_target) + self.block.y[:, None])
 
 
 @dataclass(frozen=True)
 class TableEstimate:
-    """A table while EM fits it: G pairs of context and symbol, and for each of C contexts the rest of the symbols.
+    """A table of contexts while EM fits it.
+
+    It has C contexts, and G pairs of a context and a target symbol that get probabilities of their own. All other
+    symbols of a context are its *rest*, with probabilities in proportion to the coarser context.
 
     Attributes:
         contexts: sorted codes of the contexts, ``(C,)``.
@@ -125,7 +145,7 @@ class TableEstimate:
         mass: probability of each pair and of each rest in the coarser context, ``(G + C,)``.
         strength: the pseudocount τ.
         values: probability of each pair, factor of each rest, and one, ``(G + C + 1,)``.
-        lookups: the cells of each block looked up in the table.
+        lookups: the contexts of each batch looked up in the table.
     """
 
     contexts: np.ndarray
@@ -138,10 +158,12 @@ class TableEstimate:
 
     @classmethod
     def start(cls, blocks: Sequence[BlockContexts], n_target: int, strength: Strength) -> Self:
-        """Return a table that starts with the distributions of the coarser table.
+        """Return a table for EM to fit, which starts with the distributions of the coarser table.
 
-        ``blocks``: the blocks with their contexts; ``n_target``: number of target symbols. ``strength`` is the
-        pseudocount; ``"auto"`` chooses the value under which the expected counts are most probable.
+        Args:
+            blocks: the batches with their contexts.
+            n_target: number of target symbols.
+            strength: the pseudocount; ``"auto"`` chooses the value under which the expected counts are most probable.
         """
         contexts = np.unique(np.concatenate([b.codes[b.counted] for b in blocks]))
         ids = [find(contexts, b.codes) for b in blocks]
@@ -185,11 +207,14 @@ class TableEstimate:
         return ContextTable(self.contexts, self.pairs, self.values[:n_pairs], self.values[n_pairs:-1])
 
     def probability(self, i: int) -> np.ndarray:
-        """Return the probability of the steps of block ``i`` at each position, ``(N, S')``."""
+        """Return the probability of the target steps of batch ``i`` at each source position, ``(N, S')``."""
         return self.lookups[i].probability(self.values, len(self.pairs))
 
     def count(self, blocks: Sequence[PairBlock], gammas: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the expected counts of pairs and rests, ``(G + C,)``, given the posteriors of each block."""
+        """Return the expected counts of pairs and rests, ``(G + C,)``, given the posteriors of each batch.
+
+        The posteriors ``(N, S')`` are of N target steps at S' source positions (with the null, if there is one).
+        """
         counts = np.zeros(len(self.values))
         for lookup, block, gamma in zip(self.lookups, blocks, gammas, strict=True):
             counts += block.weight * np.bincount(lookup.index.ravel(), gamma.ravel(), len(counts))
@@ -205,7 +230,7 @@ class TableEstimate:
         return replace(self, values=np.concatenate([p[:n_pairs], rest, [1.0]]))
 
     def log_prior(self) -> float:
-        """Return the log-density of the prior in nats, up to a constant: ``-τ Σ_c KL(coarser || this)``."""
+        """Return the log-density of the prior in nats, up to a constant: ``-τ Σ_c KL(coarser || this table)``."""
         from scipy.special import xlogy
 
         n_pairs = len(self.pairs)
@@ -282,9 +307,12 @@ class AlignmentParameters:
 
 @dataclass(frozen=True)
 class AlignmentStart:
-    """The point where an E-step starts: finished parameters, and the table being fitted.
+    """The parameters from which an EM step starts: finished ones, and the table of contexts being fitted.
 
-    ``n_steps`` is the number of M-steps made in this stage.
+    Attributes:
+        parameters: jumps, jump prior and finished tables.
+        estimate: the table being fitted.
+        n_steps: number of M-steps made in this stage.
     """
 
     parameters: AlignmentParameters
@@ -293,7 +321,7 @@ class AlignmentStart:
 
     @property
     def whole(self) -> AlignmentParameters:
-        """The parameters including the table being fitted."""
+        """The parameters including the table that is being fitted."""
         return replace(self.parameters, lexicon=self.parameters.lexicon.with_table(self.estimate.table))
 
 
@@ -402,9 +430,10 @@ class AlignmentEM:
         return state
 
     def _first_expectations(self, p: Sequence[np.ndarray], callback: Callback) -> list[AlignmentExpectations]:
-        """Return the expectations of each block before any table, and add a row to the history.
+        """Return the results of the E-step on each batch before there is a table, and report a row of the history.
 
-        ``p``: probability of each step at each position, ``(N, S')`` for each block.
+        ``p``: probability of each target step at each source position, ``(N, S')`` for each batch; ``callback`` gets
+        the row.
         """
         stage = _Stage.of(self, with_jumps=False)
         expectations = [trellis.expectations() for trellis in stage.trellises(self.parameters, p)]
@@ -413,9 +442,9 @@ class AlignmentEM:
         return expectations
 
     def _coarser(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Return for each block the ids of contexts in the last finished table, and the probability of each step.
+        """Return for each batch the ids of contexts in the last finished table, and the probability of each step there.
 
-        All arrays are ``(N, S')``.
+        All arrays are ``(N, S')``: N target steps, S' source positions (with the null, if there is one).
         """
         lexicon = self.parameters.lexicon
         p = [lexicon.probability(b.windows_of_steps, b.previous[:, None], b.y[:, None]) for b in self.blocks]
@@ -442,9 +471,14 @@ class AlignmentEM:
         log_prior: float,
         strength: float,
     ) -> Row:
-        """Return a row of the history.
+        """Return a row of the history: the figures of one EM step, in nats per unit.
 
-        ``log_prior`` and ``strength`` are the log-prior in nats and the pseudocount of the table being fitted.
+        Args:
+            step: number of the step.
+            parameters: the finished parameters.
+            expectations: results of the E-step on each batch.
+            log_prior: log-prior of the table being fitted, in nats.
+            strength: pseudocount of the table being fitted.
         """
         log_prob = sum(b.weight * e.log_prob for b, e in zip(self.blocks, expectations, strict=True))
         log_prior += parameters.jumps.log_prior(self.pseudocounts.jump)
@@ -462,9 +496,12 @@ class AlignmentEM:
 
 @dataclass(frozen=True)
 class _Stage:
-    """The EM steps of one table, and if ``with_jumps`` of jumps and jump prior; the ``EMProblem`` of ``run_em``.
+    """EM of one table of contexts, and if ``with_jumps`` of jumps and jump prior (an ``EMProblem`` of ``run_em``).
 
-    ``contexts`` are the contexts of each block's positions in the jump prior.
+    Attributes:
+        em: the whole fit.
+        contexts: contexts of each batch's positions in the jump prior.
+        with_jumps: False in the first stage, in which all jumps stay alike.
     """
 
     em: AlignmentEM
@@ -476,7 +513,7 @@ class _Stage:
         return cls(em, [em.parameters.prior.look_up(b.windows_of_jumps) for b in em.blocks], with_jumps)
 
     def trellises(self, parameters: AlignmentParameters, p: Sequence[np.ndarray]) -> Iterator[AlignmentTrellis]:
-        """Yield the trellis of each block, given the probabilities ``p`` of its steps at each position."""
+        """Yield the alignment model of each batch, given the probabilities ``p`` of its steps at each position."""
         for block, contexts, each in zip(self.em.blocks, self.contexts, p, strict=True):
             weights = parameters.prior.weights(contexts)
             yield AlignmentTrellis.from_block(block, parameters.jumps, weights, each, self.em.dtype)
@@ -551,9 +588,9 @@ class _Stage:
 
 @dataclass(frozen=True)
 class _StageStore:
-    """The form in which checkpoints store a stage.
+    """The conversion of a stage's state to arrays that a checkpoint stores, and back.
 
-    ``contexts`` are the blocks' contexts of the table, needed to continue from a checkpoint in the middle of a stage.
+    ``contexts`` are each batch's contexts of the table, needed to continue from a checkpoint in the middle of a stage.
     """
 
     em: AlignmentEM

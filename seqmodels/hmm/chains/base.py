@@ -45,12 +45,13 @@ Groups = list[list[int]]  # for each label of a sequence the states that it may 
 
 
 class FilteredSteps(NamedTuple):
-    """The forward pass over one batch of sequences, in the order of the batch.
+    """The results of the forward pass over a batch of n sequences, in the order of the batch.
 
     Attributes:
-        steps: for each sequence ``(T,)`` float64 log p(x_t | x_<t) in nats.
-        ends: ``(n,)`` log-probability that the sequence ends after its last step, 0 where ends are no events.
-        log_continues: returns the log-probability that a sequence has a step after step t, given its steps up to t.
+        steps: log p(x_t | x_<t) of each step in nats, one float64 array ``(T,)`` for each sequence.
+        ends: log-probability that each sequence ends after its last step, ``(n,)``; 0 if the end is not an event.
+        log_continues: function of a sequence's position in the batch and a step t that returns the log-probability that
+            the sequence has another step after step t, given its steps up to t.
     """
 
     steps: Sequence[Tensor]
@@ -101,7 +102,10 @@ class HiddenChain(ABC, Generic[TrellisT]):
         return prior_of(observation, size)
 
     def rows_family(self, examples: Sequence[Example] = ()) -> RowsFamily:
-        """Return the family of priors of the chain's rows, whose defaults may depend on training data."""
+        """Return the family of priors of the initial, transition and end probabilities.
+
+        Defaults of these priors may depend on the training data ``examples``.
+        """
         return DirichletRows()
 
     @abstractmethod
@@ -109,7 +113,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
         """Return how many free parameters chain and emissions have."""
 
     def observed_table(self, emission: Emission, table: Tensor) -> Tensor:
-        """Return the columns ``(K, P)`` of a table that are output parameters of the observation."""
+        """Return the columns ``(K, P)`` of a state table that are parameters of the observation, not of the chain."""
         return emission.observed(table)
 
     # -- inference -----------------------------------------------------------------------------------------
@@ -122,14 +126,14 @@ class HiddenChain(ABC, Generic[TrellisT]):
         dtype: torch.dtype,
         past_filter: PastFilter | None = None,
     ) -> Corpus:
-        """Return encoded sequences as inference and EM read them, in batches."""
+        """Return encoded sequences in the form that inference and EM read in batches."""
         one_matrix = self.has_one_matrix
         corpus = corpus_of(examples, emission, self.n_states, device, dtype, past_filter, has_one_matrix=one_matrix)
         return corpus if self.n_places == self.n_states else replace(corpus, n_states=self.n_places)
 
     @property
     def n_places(self) -> int:
-        """The number of states of the Markov chain that the recursions run over."""
+        """The number of states of the first-order Markov chain over which forward and backward passes run."""
         return self.n_states
 
     @property
@@ -139,18 +143,21 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
     @abstractmethod
     def trellis(self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype) -> TrellisT:
-        """Return the inference problem of one batch, with densities computed in ``dtype``."""
+        """Return the parameters and densities of a batch, from which forward, backward and Viterbi passes run.
+
+        ``dtype`` is the precision of the densities.
+        """
 
     def each_trellis(
         self, parameters: Parameters, emission: Emission, corpus: Corpus
     ) -> Iterator[tuple[PackedBatch, TrellisT]]:
-        """Yield each batch of a corpus with its inference problem."""
+        """Yield each batch of a corpus with its ``trellis``, the input of inference."""
         for batch in corpus.each_batch():
             yield batch, self.trellis(parameters, emission, batch, corpus.dtype)
 
     @abstractmethod
     def filtered(self, parameters: Parameters, trellis: TrellisT) -> FilteredSteps:
-        """Return the log-probability of each step given the steps before it."""
+        """Return the log-probability of each step given the steps before it, by the forward pass."""
 
     @abstractmethod
     def beliefs(self, trellis: TrellisT) -> list[Tensor]:
@@ -187,7 +194,10 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
     @abstractmethod
     def draws(self, trellis: TrellisT, n: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
-        """Return n paths of each sequence drawn from p(z | x), ``(T, n)``, and log p(x), ``(n_sequences,)``."""
+        """Return n paths of each sequence drawn from p(z | x), ``(T, n)``, and log p(x) of each sequence.
+
+        The second result has one entry for each sequence. ``generator`` lives on the device ``device_of_draws``.
+        """
 
     def device_of_draws(self, device: torch.device) -> torch.device:
         """Return the device of the generator that ``draws`` takes, for a model on ``device``."""
@@ -195,28 +205,38 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
     @abstractmethod
     def last_beliefs(self, trellis: TrellisT) -> list[Tensor]:
-        """Return the log-belief of the last step of each sequence, in the form that ``states_ahead`` takes."""
+        """Return the log-probabilities of the hidden states at the last step of each sequence, given the sequence.
+
+        Their form depends on the chain; ``states_ahead`` takes it.
+        """
 
     @abstractmethod
     def states_ahead(
         self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int, inputs: Tensor | None = None
     ) -> StatesAhead:
-        """Return the states of the next k steps after a log-belief of ``last_beliefs``.
+        """Return the distribution of the hidden states in the k steps after a sequence.
 
-        ``inputs (1 + k, U)`` are what the model reads of the last step and of the k steps; None if it reads nothing.
+        Args:
+            parameters: parameters of the chain.
+            emission: the emission of the states.
+            log_belief: the sequence's result of ``last_beliefs``.
+            k: number of steps.
+            inputs: standardised inputs of the last step and of the k steps after it, ``(1 + k, U)``; None if the model
+                reads none.
         """
 
     def log_transitions_ahead(self, parameters: Parameters, inputs: Tensor | None) -> Tensor | None:
-        """Return the log-transitions into each of the k steps ahead, ``(k, K, K)``; None if one matrix is of all.
+        """Return the log-transitions into each of the k steps after a sequence, ``(k, K, K)``; None if all are equal.
 
-        ``inputs`` are those of ``states_ahead``.
+        ``inputs``: standardised inputs of the last step and of the k steps, ``(1 + k, U)``; None if the model reads
+        none.
         """
         if parameters.transition_slopes is None or inputs is None:
             return None
         return log_transitions(parameters.transition, parameters.transition_slopes, inputs[1:])
 
     def few_frames(self, parameters: Parameters, emission: Emission, examples: Sequence[Example]) -> FewFrames | None:
-        """Return the examples for compiled loops that read few frames fast, or None where the chain has none."""
+        """Return the examples in a form for compiled loops, which are fast on few frames; None if loops cannot run."""
         return None
 
     @abstractmethod
@@ -228,23 +248,27 @@ class HiddenChain(ABC, Generic[TrellisT]):
         dtype: torch.dtype,
         make_past_filter: Callable[[], PastFilter] | None,
     ) -> Cursor:
-        """Return the chain as one-step predictions.
+        """Return the fitted chain as a cursor, which predicts one step at a time.
 
         Args:
             parameters: of the fitted model.
             observation: what a state emits.
             size: number of features or symbols.
             dtype: precision of densities.
-            make_past_filter: makes what is known of missing past values, or None where the observation looks at none.
+            make_past_filter: function that makes a filter for missing values among past steps; None if the observation
+                does not depend on past steps.
         """
 
     def together(self, draws: Sequence[Parameters]) -> Parameters | None:
-        """Return one chain over the states of all draws, which never lead from one draw to another, or None."""
+        """Return one chain whose states are those of all ``draws`` of the parameters, or None if that cannot be formed.
+
+        Each draw is a block of states; no transition leads from one block to another.
+        """
         return None
 
     @abstractmethod
     def belief_of(self, state: CursorState) -> Tensor | None:
-        """Return log p(z_t | x_1 .. x_t) of a cursor's state, ``(n, K)``, or None before the first step."""
+        """Return the filtered log p(z_t | x_1 .. x_t) in a cursor's state, ``(n, K)``; None before the first step."""
 
     # -- scores ----------------------------------------------------------------------------------------------
 
@@ -252,7 +276,11 @@ class HiddenChain(ABC, Generic[TrellisT]):
     def scored(
         self, parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]
     ) -> list[np.ndarray]:
-        """Return float64 log p(x_t | x_<t) of each sequence without its source, and its end where that is an event."""
+        """Return float64 log p(x_t | x_<t) of each step of each sequence, in nats, without the steps of its source.
+
+        The log-probability of the end comes last where the end is an event. ``sources`` has the source that precedes
+        each sequence, or None.
+        """
         results: list[np.ndarray] = [np.empty(0)] * len(sources)
         for batch, trellis in self.each_trellis(parameters, emission, corpus):
             steps, ends, log_continues = self.filtered(parameters, trellis)
@@ -274,26 +302,33 @@ class HiddenChain(ABC, Generic[TrellisT]):
         sources: Sequence[np.ndarray | None],
         n_past: Sequence[int],
     ) -> np.ndarray:
-        """Return ``(n,)`` the log-probability of each sequence without its first ``n_past`` steps."""
+        """Return the log-probability of each sequence in nats, ``(n,)``, without its source.
+
+        The first ``n_past[i]`` steps of sequence i are read but not counted; ``sources`` is as in ``scored``.
+        """
         scored = self.scored(parameters, emission, corpus, sources)
         return np.array([steps[n:].sum() for steps, n in zip(scored, n_past, strict=True)])
 
     # -- EM ------------------------------------------------------------------------------------------------
 
     def objective(self, emission: Emission, n_units: float, log_det: float) -> MAPObjective:
-        """Return what the M-steps maximise, with the raw units in which its figures are reported."""
+        """Return the objective of maximum a posteriori EM, whose figures are reported in nats per raw unit.
+
+        ``n_units`` is the number of units of the training data; ``log_det`` is added to their log-density in nats to
+        convert it from encoded to raw units.
+        """
         options = self.options
         return MAPObjective(
             emission, options.pseudocount, options.constraints, n_units, log_det, self.start, self.inputs
         )
 
     def em_objective(self, objective: MAPObjective) -> EMObjective:
-        """Return the objective with the M-step of this chain."""
+        """Return an objective with this chain's M-step in place of the M-step of an ordinary HMM."""
         return objective
 
     @property
     def topology_of_start(self) -> Topology:
-        """The topology of the steps from which EM starts."""
+        """The topology of the first-order chain whose guessed parameters EM starts from."""
         return self.options.topology
 
     @property
@@ -325,7 +360,15 @@ class HiddenChain(ABC, Generic[TrellisT]):
         generators: Sequence[torch.Generator],
         stop: StopRule,
     ) -> Iterator[Parameters]:
-        """Yield where EM starts, one for each generator, guessed from ``batches`` of the corpus."""
+        """Yield the parameters from which each start of EM begins, one for each random generator.
+
+        Args:
+            objective: the objective of EM.
+            corpus: the training data.
+            batches: batches of the corpus from which the parameters are guessed.
+            generators: one random generator for each start.
+            stop: rule by which EM stops, for chains whose guess is fitted by EM itself.
+        """
 
     @torch.no_grad()
     def expectations(
@@ -345,10 +388,18 @@ class HiddenChain(ABC, Generic[TrellisT]):
     def expectations_of_batch(
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> Expectations:
-        """Return log p(x) and expected counts of one batch, times its weight; raises as ``expectations`` does."""
+        """Return log p(x) and the expected counts of one batch, multiplied by the batch's weight.
+
+        Raises:
+            ValueError: a sequence has probability zero; the message names it.
+        """
 
     def statistics_of_frames(self, statistics: RunningStatistics | None, corpus: Corpus) -> RunningStatistics | None:
-        """Return running statistics as means over frames, from means over as many steps as the E-step counted."""
+        """Return the running statistics of stepwise EM as means over frames.
+
+        ``statistics`` are means over the steps that the E-step counts, of which there may be more or fewer; None stays
+        None.
+        """
         n_frames = sum(w * len(x) for w, x in zip(corpus.weights, corpus.sequences, strict=True))
         if statistics is None or statistics.n_frames == n_frames:
             return statistics
@@ -358,7 +409,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
     def forward_log_prob(
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> Tensor:
-        """Return log p(x) of each sequence of a batch, ``(n,)``, by the forward pass that scores take."""
+        """Return log p(x) of each sequence of a batch in nats, ``(n,)``, by the same forward pass as ``filtered``."""
         steps, ends, _ = self.filtered(parameters, self.trellis(parameters, emission, batch, dtype))
         return torch.stack([each.sum() for each in steps]) + ends
 
@@ -367,12 +418,12 @@ class HiddenChain(ABC, Generic[TrellisT]):
         """Return log p(x) of each sequence of a batch, ``(n,)`` float64; the sum is differentiable."""
 
     def emitted(self, emission: Emission, names: list[Any], least: float) -> Emitted:
-        """Return which parameters of the emissions are estimated.
+        """Return which parameters of the emissions are estimated, for standard errors.
 
         Args:
             emission: the emission of the observation.
             names: names of features or symbols.
-            least: the smallest probability that is not on the boundary.
+            least: probabilities below this, or above one minus this, count as on the boundary, and are not estimated.
         """
         return emitted_of(emission.observation, emission.size, names, least)
 
@@ -384,7 +435,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
         corpus: Corpus,
         scaling: InputScaling | None,
     ) -> FitObjective:
-        """Return what ``fit`` maximises as a function of unconstrained numbers, which are zero at ``parameters``.
+        """Return what ``fit`` maximises as a function of unconstrained numbers ``u``; ``u = 0`` gives ``parameters``.
 
         Args:
             parameters: the estimates.
@@ -411,11 +462,14 @@ class HiddenChain(ABC, Generic[TrellisT]):
     # -- checks --------------------------------------------------------------------------------------------
 
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
-        """Raise ``ValueError`` for an algorithm or observation that does not go with what is tied or frozen."""
+        """Raise ``ValueError`` if tied or frozen parameters do not go with the algorithm or the observation."""
         self.options.check_together(algorithm, observation)
 
     def check_start(self, parameters: Parameters, emission: Emission, length: str) -> None:
-        """Raise ``ValueError`` if EM cannot go on from these parameters under the chain's options."""
+        """Raise ``ValueError`` if EM cannot continue from these parameters under the options of the chain.
+
+        ``length`` is ``"given"`` or ``"stop"``, the model's argument.
+        """
         self.options.check_start(parameters, length)
 
     @property
@@ -424,7 +478,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
         return self.n_states
 
     def reordered(self, parameters: Parameters, order: Tensor) -> Parameters:
-        """Return the parameters whose state i is state ``order[i]`` of ``parameters``."""
+        """Return the parameters with states renumbered: the new state i is the old state ``order[i]``."""
         return parameters.take(order)
 
     @property
@@ -433,7 +487,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
         return ()
 
     def parameters_of_file(self, arrays: Mapping[str, np.ndarray], emission: Emission) -> Parameters:
-        """Return the parameters that ``arrays`` of a file stored; raises ``ValueError`` for those that cannot be."""
+        """Return the parameters stored in a file as ``arrays``; raises ``ValueError`` if they are not valid."""
         chosen = (self.inputs.transition, self.inputs.emission, self.inputs.start)
         names = ("transition_slopes", "table_slopes", "initial_slopes")
         slopes = [*(name for name, columns in zip(names, chosen, strict=True) if columns), *self.arrays_of_file]
@@ -448,37 +502,37 @@ class HiddenChain(ABC, Generic[TrellisT]):
         emission.observation.check_table(parameters.table, emission.size)
 
     def on_floor(self, emission: Emission, table: Tensor, factor: float) -> Tensor:
-        """Return the table with variances on the floor moved to ``factor`` times it."""
+        """Return the table with each variance that is at its lower bound moved to ``factor`` times that bound."""
         return emission.observation.on_floor(table, emission.size, factor)
 
     @property
     def way_out(self) -> str:
-        """The end of the error for a sequence of probability zero: advice on what to change."""
+        """The end of the error message for a sequence of probability zero: advice on what to change."""
         return WAY_OUT
 
     @property
     def needs_of_path(self) -> str:
-        """The things without which no path goes through given labels, for an error."""
+        """A phrase for an error message: what must hold so that some path goes through the given labels."""
         return "a transition or an emission that it would need"
 
     @property
     def checks_of_path(self) -> str:
-        """The attributes to look at if no path goes through given labels, for an error."""
+        """A phrase for an error message: the attributes to look at if no path goes through the given labels."""
         return "transition_"
 
     def refuse(self, impossible: Sequence[int]) -> None:
-        """Raise ``ValueError``, naming the first, if there are sequences of probability zero."""
+        """Raise ``ValueError`` if there are sequences of probability zero, whose numbers are in ``impossible``."""
         refuse(impossible, self.way_out)
 
     # -- in the long run -----------------------------------------------------------------------------------
 
     def stationary(self, parameters: Parameters, emission: Emission) -> np.ndarray:
-        """Return the share of its steps that a long sequence spends in each state, ``(K,)``."""
+        """Return the fraction of steps that a long sequence spends in each state, ``(K,)``."""
         p = parameters
         return stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
 
     def transitions_at(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        """Return the transitions into steps with inputs ``(N, U)``, on which they depend, ``(N, K, K)``."""
+        """Return the transition probabilities into N steps with the standardised inputs ``(N, U)``, ``(N, K, K)``."""
         assert parameters.transition_slopes is not None, "it depends on inputs"
         return log_transitions(parameters.transition, parameters.transition_slopes, inputs).exp()
 
@@ -489,5 +543,5 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
 
 def is_impossible(log_belief: Tensor) -> bool:
-    """Return True if a log-belief is -inf everywhere."""
+    """Return True if the log-probabilities of all states are -inf."""
     return float(log_belief.max()) == -math.inf

@@ -33,10 +33,10 @@ MARKOV = MarkovChain(ChainArguments(1))  # whose inference is that of any first-
 
 
 class ExpandedChain(HiddenChain[Trellis]):
-    """A chain of K states that is read off the S places of a first-order chain: a place emits as its state does.
+    """A chain of K states that is computed as a first-order chain over S *places*, each belonging to one state.
 
-    To add one, define the abstract methods here. Different paths of places must have different states, given the first
-    place of each state.
+    For a second-order chain, a place is a pair of states. A place emits as its state does. To add one, define the
+    abstract methods here. Different paths of places must have different states, given the first place of each state.
     """
 
     # -- what a chain defines ----------------------------------------------------------------------------------
@@ -44,39 +44,38 @@ class ExpandedChain(HiddenChain[Trellis]):
     @property
     @abstractmethod
     def state_of_place(self) -> Tensor:
-        """The state of each place, ``(S,)`` integers."""
+        """The number of the state that each place belongs to, ``(S,)`` integers."""
 
     @abstractmethod
     def places(self, parameters: Parameters) -> Parameters:
-        """Return ``initial (S,)``, ``transition (S, S)``, ``final (S,)`` or None of the places, differentiable.
+        """Return the chain over S places: ``initial (S,)``, ``transition (S, S)`` and ``final (S,)`` or None.
 
-        The table is that of the states, ``parameters.table``.
+        It is differentiable in ``parameters``. The table is that of the states, ``parameters.table``.
         """
 
     @abstractmethod
     def places_of_path(self, path: Tensor) -> Tensor:
-        """Return the places ``(T,)`` of a path of states ``(T,)``."""
+        """Return the places ``(T,)`` that a path of states ``(T,)`` goes through."""
 
     @abstractmethod
     def counts(self, of_places: Expectations) -> Expectations:
-        """Return expected counts of this chain's parameters from those of places, with the same emissions."""
+        """Return the expected counts of this chain's parameters, given those of the chain over places."""
 
     @abstractmethod
     def from_first_order(self, guess: Parameters) -> Parameters:
-        """Return parameters that EM can start from, from those of a first-order chain of K states."""
+        """Return parameters of this chain from which EM can start, given those of a first-order chain of K states."""
 
     # -- inference -----------------------------------------------------------------------------------------
 
     @cached_property
     def _has_state(self) -> Tensor:
-        """``(S, K)`` 1 where a place has a state, else 0."""
         return torch.nn.functional.one_hot(self.state_of_place, self.n_states).double()
 
     def _expanded(self, parameters: Parameters) -> Parameters:
         return replace(self.places(parameters), table=parameters.table[self.state_of_place])
 
     def _of_states(self, rows: Tensor) -> Tensor:
-        """``(..., S)`` probabilities of places as probabilities of states, ``(..., K)``."""
+        """Return probabilities of places ``(..., S)`` summed to probabilities of states ``(..., K)``."""
         return rows.double() @ self._has_state
 
     def observed_table(self, emission: Emission, table: Tensor) -> Tensor:
@@ -94,7 +93,7 @@ class ExpandedChain(HiddenChain[Trellis]):
         return len(self.state_of_place)
 
     def _with_places(self, batch: PackedBatch) -> PackedBatch:
-        """Return the batch with known states as possible places."""
+        """Return the batch with its known states, if any, turned into masks of the places that belong to them."""
         if batch.states is None:
             return batch
         return replace(batch, states=possible_states(batch.states, self.n_states)[:, self.state_of_place])
@@ -132,7 +131,7 @@ class ExpandedChain(HiddenChain[Trellis]):
         return [self.state_of_place[path] for path in paths], log_prob
 
     def last_beliefs(self, trellis: Trellis) -> list[Tensor]:
-        """Return log p(place of the last step | x) of each sequence, ``(S,)``."""
+        """Return log p(place of the last step | x) of each sequence, ``(S,)``; a place belongs to one state."""
         return MARKOV.last_beliefs(trellis)
 
     def states_ahead(
@@ -191,7 +190,10 @@ class ExpandedChain(HiddenChain[Trellis]):
         return np.asarray(shares @ self._has_state.numpy())
 
     def mean_durations(self, parameters: Parameters, emission: Emission) -> np.ndarray:
-        """Return the mean number of steps of a visit: the share of a state over that of its first steps."""
+        """Return the mean number of steps of a visit to each state, ``(K,)``.
+
+        It is the long-run probability of the state divided by that of a first step of a visit.
+        """
         initial, transition, final = self._arrays_of_places(parameters)
         shares, state = stationary(initial, transition, final), self.state_of_place.numpy()
         stays = shares[:, None] * transition * (state[:, None] == state)

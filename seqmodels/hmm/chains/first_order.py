@@ -27,7 +27,7 @@ from seqmodels.inference.chains.viterbi import best_paths, log_prob_of_paths
 
 
 class FirstOrderChain(HiddenChain[Trellis], ABC):
-    """A chain with ``p(z_t | z_t-1)``, of one matrix for all steps or one for each.
+    """A chain in which the next state depends on the last one, with the same transitions at all steps or not.
 
     To add one, define the methods of ``HiddenChain`` that are not here.
     """

@@ -35,10 +35,11 @@ def dirichlet_divergence(q: Tensor, p: Tensor) -> Tensor:
 
 
 def dirichlet_log_density(logits: Tensor, concentration: Tensor) -> Tensor:
-    """Return the log-density in nats of free logits whose softmax along the last axis is Dirichlet.
+    """Return the log-density in nats of logits whose softmax along the last axis has a Dirichlet distribution.
 
-    Logits whose concentration is 0 are left out. With one logit fixed, the derivative of the probabilities in the other
-    logits is the product of all probabilities, so that the log-density is ``Σ a log p - log B(a)``.
+    One logit is fixed, the others are free; logits whose concentration is 0 are left out. The derivative of the
+    probabilities in the free logits is the product of all probabilities, so the log-density is ``Σ a log p - log
+    B(a)``.
     """
     log_p = torch.log_softmax(torch.where(concentration > 0, logits, -math.inf), -1)
     terms = concentration * torch.where(concentration > 0, log_p, 0.0)
@@ -52,7 +53,10 @@ def gamma_divergence(a: Tensor, b: Tensor, a0: Tensor, b0: Tensor) -> Tensor:
 
 
 def log_gamma_log_density(log_values: Tensor, shape: Tensor, rate: Tensor) -> Tensor:
-    """Return the log-density in nats of logarithms whose exponentials are Gamma, elementwise."""
+    """Return the log-density in nats of ``log_values``, the logarithms of Gamma variables, elementwise.
+
+    ``shape`` and ``rate`` are the parameters of the Gamma distributions.
+    """
     return shape * (rate.log() + log_values) - torch.lgamma(shape) - rate * log_values.exp()
 
 
@@ -96,7 +100,6 @@ def wishart_log_density(factor: Tensor, freedom: Tensor, scatter: Tensor) -> Ten
 
 
 def _log_wishart(freedom: Tensor, scatter: Tensor) -> Tensor:
-    """Return the log of the normalising constant of a Wishart density, ``(...)``."""
     size = scatter.shape[-1]
     powers = 0.5 * freedom * (size * math.log(2) - torch.logdet(scatter))
     result: Tensor = powers + torch.special.multigammaln(0.5 * freedom, size)

@@ -27,7 +27,7 @@ from seqmodels.observations import Observation
 class EmissionPrior(ABC):
     """A prior of the output parameters of K states, with its density, which is all that a sampler needs.
 
-    A distribution is given by ``hyper (K, H)`` float64, the hyperparameters of each state.
+    A distribution is given by ``hyper (K, H)`` float64, the H hyperparameters of each state.
 
     Args:
         emission: emission of the observation, whose statistics are read.
@@ -47,20 +47,24 @@ class EmissionPrior(ABC):
 
     @abstractmethod
     def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
-        """Return the log-density of a table ``(K, P)`` of each state in nats, ``(K,)``, differentiable.
+        """Return the log-density of the parameters of each state under the prior in nats, ``(K,)``, differentiable.
 
-        It is the density of the table's free parameters as ``hmm.estimates`` counts them, with one logit less than
-        there are probabilities. The density of probabilities, rates, means and precisions is therefore multiplied by
-        their derivative.
+        Args:
+            table: output parameters of each state, ``(K, P)``.
+            hyper: hyperparameters of the prior, ``(K, H)``.
+
+        The density is that of free, unconstrained parameters as in ``hmm.estimates``, with one logit less than there
+        are probabilities. The density of probabilities, rates, means and precisions is therefore multiplied by their
+        derivative.
         """
 
     @abstractmethod
     def near(self, table: Tensor, prior: Tensor, statistics: Statistics) -> Tensor:
-        """Return output parameters ``(K, P)`` near the mode of the posterior, where draws begin.
+        """Return output parameters ``(K, P)`` near the mode of the posterior, where a sampler begins.
 
         Args:
-            table: the fitted output parameters.
-            prior: hyperparameters of the prior.
+            table: the fitted output parameters, ``(K, P)``.
+            prior: hyperparameters of the prior, ``(K, H)``.
             statistics: expected sufficient statistics under the fitted parameters.
         """
 
@@ -81,7 +85,10 @@ class ConjugateFamily(EmissionPrior):
         return self.mean(self.updated(prior, statistics))
 
     def expected_emission(self, hyper: Tensor) -> tuple[Emission, Tensor]:
-        """Return an emission and a table ``(K, P + O)`` whose densities are ``exp(E log p(x))``."""
+        """Return an emission and a table whose densities are ``exp(E log p(x))`` under the posterior ``hyper``.
+
+        The table ``(K, P + O)`` has output parameters and O offsets, as ``expected`` returns them.
+        """
         table, offsets = self.expected(hyper)
         return ExpectedEmission(self.emission, offsets.shape[1]), torch.cat([table, offsets], 1)
 
@@ -95,9 +102,11 @@ class ConjugateFamily(EmissionPrior):
 
     @abstractmethod
     def expected(self, hyper: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a table ``(K, P)`` and offsets with ``exp(E log p(x))`` = density at the table times ``exp(offset)``.
+        """Return the output parameters and offsets that give ``exp(E log p(x))``, the expectation under ``hyper``.
 
-        Offsets ``(K, D)`` are added for each observed feature of a frame, offsets ``(K, 1)`` once for each frame.
+        Returns:
+            A table ``(K, P)``, and offsets to add to its log-densities: ``(K, D)`` for each observed feature of a
+            frame, or ``(K, 1)`` once for each frame.
         """
 
     @abstractmethod
@@ -117,7 +126,7 @@ class ConjugateFamily(EmissionPrior):
 
     @abstractmethod
     def raw(self, hyper: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
-        """Return the hyperparameters of parameters in raw units, arrays by name.
+        """Return the hyperparameters for parameters in raw units, arrays by name.
 
         The raw value of a feature is its encoded value times ``scale (D,)`` plus ``shift (D,)``.
         """
@@ -139,7 +148,7 @@ def conjugate_of(observation: Observation, size: int) -> ConjugateFamily:
 def refuse_other_prior(name: str, value: Any, without: Any) -> None:
     """Raise ``ValueError`` if an observation has a prior or a background, which variational Bayes would ignore.
 
-    ``value`` is the observation's argument ``name``, and ``without`` its value without a prior.
+    ``name``: the observation's argument; ``value``: its value; ``without``: the value that means no prior.
     """
     if value != without:
         raise ValueError(
@@ -149,9 +158,10 @@ def refuse_other_prior(name: str, value: Any, without: Any) -> None:
 
 
 class ExpectedEmission(Emission):
-    """The emission of frames under ``exp(E log p(x))``, for the E-step of variational Bayes.
+    """An emission whose densities are ``exp(E log p(x))`` under a posterior, for the E-step of variational Bayes.
 
-    Tables are ``(K, P + O)``: the columns of the inner emission, then O columns of offsets.
+    Tables are ``(K, P + O)``: the P columns of the inner emission, then O columns of offsets that are added to
+    log-densities.
     """
 
     def __init__(self, inner: Emission, n_offsets: int) -> None:
@@ -173,7 +183,7 @@ class ExpectedEmission(Emission):
         return LogDensities(densities.log() + self._offsets(table, x, dtype)), memo
 
     def _offsets(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return the offset of each state, ``(1, K)``, or if values are missing of each frame and state, ``(N, K)``."""
+        """Return what is added to the log-densities: ``(1, K)``, or ``(N, K)`` if offsets depend on missing values."""
         offsets = table[:, -self.n_offsets :].T
         if self.n_offsets == 1 or not bool(torch.isnan(x).any()):
             return offsets.sum(0, keepdim=True).to(dtype)

@@ -46,10 +46,10 @@ def _(observation: GaussianMixture, size: int) -> ConjugateFamily:
 
 
 class GaussianMixtureFamily(ConjugateFamily):
-    """The base of conjugate families of Gaussian mixtures.
+    """The base of conjugate families of mixtures of M Gaussians in each of K states.
 
-    ``hyper (K, M H)`` holds for each component the concentration of its weight and then the H - 1 hyperparameters of
-    its Gaussian.
+    ``hyper (K, M H)`` holds for each component the Dirichlet concentration of its weight and then the H - 1
+    hyperparameters of its Gaussian.
     """
 
     def __init__(self, observation: GaussianMixture, size: int) -> None:
@@ -65,10 +65,11 @@ class GaussianMixtureFamily(ConjugateFamily):
         return torch.cat([weights.unsqueeze(-1), *of_gaussians], -1).flatten(1)
 
     def _of_prior(self, prior: ConjugatePrior, n_states: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Return the numbers of the prior for each component.
+        """Return the hyperparameters of a user's prior for each of M components in each of K states.
 
-        They are the concentrations of the weights, ``(K, M)``, counts and mean counts, ``(K, M, 1)``, means and
-        variances, ``(K, M, D)``.
+        Returns:
+            Concentrations of the weights, ``(K, M)``; counts and mean counts, both ``(K, M, 1)``; means and variances,
+            both ``(K, M, D)``.
         """
         m, shape = self.observation.n_components, (n_states, self.size)
         weights = prior.concentrations("weights", (n_states, m), 1 / m)
@@ -94,9 +95,10 @@ class DiagonalMixtureFamily(GaussianMixtureFamily):
 
     @property
     def takes_missing(self) -> bool:
-        """True for one component, because each feature then has an offset of its own.
+        """True if frames may have missing values, which is so for one component.
 
-        With several components the offset is part of the weight, which must not depend on the frame.
+        Each feature then has an offset of its own. With several components the offset is part of the weight, which must
+        not depend on the frame.
         """
         return self.observation.n_components == 1
 
@@ -216,7 +218,7 @@ class FullMixtureFamily(GaussianMixtureFamily):
         return self._table(log_weights, mean, self._shapes(hyper)), log_weights.logsumexp(-1, keepdim=True)
 
     def _shapes(self, hyper: Tensor) -> Tensor:
-        """Return the shape parameters of the covariances that are the inverse of the mean precision."""
+        """Return the covariance parameters of the components: their covariance is the inverse of the mean precision."""
         _, _, freedom, scatter = self._gaussians(hyper)
         return gaussian.shape_of_covariance(scatter / freedom[..., None, None])
 
@@ -269,5 +271,4 @@ def _normal_log_density(x: Tensor, mean: Tensor, log_precision: Tensor) -> Tenso
 
 
 def _outer(vectors: Tensor) -> Tensor:
-    """Return the outer products of vectors ``(..., D)`` with themselves, ``(..., D, D)``."""
     return vectors.unsqueeze(-1) * vectors.unsqueeze(-2)

@@ -31,24 +31,31 @@ from seqmodels.inference.chains.continuous_time import generator_of, transition_
 
 
 class RowsFamily(ABC):
-    """A family of distributions over the rows of a chain, closed under Bayes' rule, as a ``ConjugateFamily`` is.
+    """A family of distributions over a chain's transition and end probabilities, or rates, closed under Bayes' rule.
 
-    Every method takes and returns ``Parameters`` whose ``initial`` and ``table`` are left as they are.
+    A distribution is held in ``Parameters`` as hyperparameters (see the module's docstring). Every method that takes
+    and returns ``Parameters`` leaves ``initial`` and ``table`` as they are.
     """
 
     @abstractmethod
     def prior(
         self, prior: ConjugatePrior, parameters: Parameters, topology: Topology, *, has_final: bool
     ) -> Parameters:
-        """Return the hyperparameters of the prior; they are zero where the topology forbids."""
+        """Return the hyperparameters of a user's prior, in place of the probabilities of ``parameters``.
+
+        They are zero for transitions that the topology forbids. ``has_final`` is True if the end is an event.
+        """
 
     @abstractmethod
     def updated(self, prior: Parameters, xi: Tensor, final: Tensor) -> Parameters:
-        """Return the hyperparameters of the posterior, given the expected counts of an E-step."""
+        """Return the hyperparameters of the posterior: those of the prior, updated by expected counts.
+
+        ``xi``: expected transitions, or jumps and times, ``(K, K)``; ``final``: expected ends in each state, ``(K,)``.
+        """
 
     @abstractmethod
     def expected(self, hyper: Parameters) -> Parameters:
-        """Return the rows under which the E-step takes the expected log-probability of a path."""
+        """Return the probabilities or rates ``exp(E log θ)``, the expectation under ``hyper``, for the E-step."""
 
     @abstractmethod
     def divergence(self, hyper: Parameters, prior: Parameters) -> Tensor:
@@ -56,15 +63,18 @@ class RowsFamily(ABC):
 
     @abstractmethod
     def mean(self, hyper: Parameters) -> Parameters:
-        """Return the mean rows."""
+        """Return the mean transition and end probabilities, or rates, under the distribution ``hyper``."""
 
     @abstractmethod
     def draw(self, hyper: Parameters, generator: torch.Generator) -> Parameters:
-        """Return rows that are drawn."""
+        """Return transition and end probabilities, or rates, drawn from the distribution ``hyper``."""
 
     @abstractmethod
     def log_density(self, parameters: Parameters, prior: Parameters) -> Tensor:
-        """Return the log-density of logits, or logarithms of rates, of all rows together in nats, differentiable."""
+        """Return the log-density of all rows together under the prior in nats, as a differentiable scalar.
+
+        It is the density of logits of the probabilities, or of logarithms of the rates.
+        """
 
     @abstractmethod
     def raw(self, hyper: Parameters) -> Mapping[str, np.ndarray]:
@@ -73,7 +83,7 @@ class RowsFamily(ABC):
 
 @dataclass(frozen=True)
 class DirichletRows(RowsFamily):
-    """Dirichlet distributions of the rows of a chain that moves at each step, with its ends."""
+    """Dirichlet distributions of the transition probabilities from each state, with the probability of the end."""
 
     def prior(
         self, prior: ConjugatePrior, parameters: Parameters, topology: Topology, *, has_final: bool
@@ -114,8 +124,8 @@ class DirichletRows(RowsFamily):
 class GammaRates(RowsFamily):
     """Gamma distributions of the rates of a chain in continuous time.
 
-    The E-step runs over one state more, into which the process is lost: ``exp(E log p(path))`` has the rates
-    ``exp(E log q)``, which are less than the mean rates by which a state is left.
+    The E-step uses the rates ``exp(E log q)``, whose sum is less than the mean rate at which a state is left. It
+    therefore adds one state, into which the process is lost.
 
     Attributes:
         mean_gap: mean time between two steps, which is the default of the prior's ``time``.
@@ -167,14 +177,14 @@ class GammaRates(RowsFamily):
 
 
 def rows_of(parameters: Parameters) -> Tensor:
-    """Return transitions or their concentrations ``(K, K)``, with one more column for ends where these are events."""
+    """Return transition probabilities, or their concentrations, ``(K, K)``; with ends as one more column if events."""
     if parameters.final is None:
         return parameters.transition
     return torch.cat([parameters.transition, parameters.final.unsqueeze(1)], 1)
 
 
 def logs(probabilities: Tensor, concentrations: Tensor) -> Tensor:
-    """Return logarithms of ``probabilities``, but 0 where concentrations are 0.
+    """Return logarithms of ``probabilities``, with 0 in place of the logarithm where the concentration is 0.
 
     There the topology forbids a transition, and the gradient of log 0 would be NaN.
     """
@@ -193,9 +203,9 @@ def _generator(parameters: Parameters) -> Tensor:
 
 
 def _jumps_and_time(hyper: Parameters) -> tuple[Tensor, Tensor, Tensor]:
-    """Return shapes and rates of the Gamma distributions, both ``(K, K)``, and a mask of the jumps that can be.
+    """Return shapes and rates of the Gamma distributions of jumps, both ``(K, K)``, and a mask of possible jumps.
 
-    Both are 1 where a jump cannot be.
+    Shape and rate are 1 where a jump is impossible.
     """
     of_both = _generator(hyper)
     jumps = without_diagonal(of_both)

@@ -59,7 +59,10 @@ class JumpProcess(FirstOrderChain):
         dtype: torch.dtype,
         past_filter: PastFilter | None = None,
     ) -> Corpus:
-        """Return the corpus with the time since the step before apart from the inputs of regressions."""
+        """Return the training data with the time since the step before apart from the inputs of regressions.
+
+        ``examples`` have the times as their first input. The other arguments are as in ``HiddenChain.corpus``.
+        """
         gaps = [_gaps(e) for e in examples]
         if self.inputs.n_inputs:
             others = [replace(e, inputs=None if e.inputs is None else e.inputs[:, 1:]) for e in examples]
@@ -78,9 +81,10 @@ class JumpProcess(FirstOrderChain):
         return ContinuousTimeCursor(parameters, observation, size, dtype)
 
     def log_transitions_ahead(self, parameters: Parameters, inputs: Tensor | None) -> Tensor | None:
-        """Return the log-transitions into each of the k steps ahead, ``(k, K, K)``; None for one unit of time each.
+        """Return the log-transitions into each of the k steps ahead, ``(k, K, K)``; None if all take one unit of time.
 
-        A time that is NaN is one unit after the one before.
+        ``inputs (1 + k, 1 + U)`` are the times and inputs of the last step and of the k steps after it. A time that is
+        NaN is one unit after the one before.
         """
         if inputs is None:
             return None
@@ -105,7 +109,7 @@ class JumpProcess(FirstOrderChain):
         generators: Sequence[torch.Generator],
         stop: StopRule,
     ) -> Iterator[Parameters]:
-        """Yield a first guess from each generator: that of an HMM, with rates made from its transitions.
+        """Yield first parameters for each generator: those of an HMM, its transitions turned into rates.
 
         A rate is the transition probability divided by the mean gap between steps.
         """
@@ -170,9 +174,9 @@ class JumpProcess(FirstOrderChain):
 
 
 def _gaps(example: Example) -> np.ndarray:
-    """Return the time of each step since the step before, ``(T,)``, which is 0 for the first step.
+    """Return the time of each step since the step before, ``(T,)``; 0 for the first step.
 
-    Times are the first of the inputs. Without known times it is 1 for every other step.
+    Times are the first column of the example's inputs. Without known times every later step has 1.
     """
     if example.inputs is None:
         return np.minimum(np.arange(len(example.values), dtype=np.float64), 1.0)

@@ -72,9 +72,10 @@ class ContinuousTimeCursor:
     dtype: torch.dtype
 
     def given(self, state: TimedState, inputs: Tensor) -> TimedState:
-        """Return the state given the times of the next step, and what else is known of it, ``inputs (n, 1 + U)``.
+        """Return the state when the times and inputs of the next step are known.
 
-        Times come first; a time of NaN is one unit after the last step.
+        ``inputs (n, 1 + U)``: the time of the next step, and then its standardised inputs. A time of NaN is one unit
+        after the last step.
 
         Raises:
             ValueError: a time is before the time of the last step.
@@ -96,7 +97,7 @@ class ContinuousTimeCursor:
         return any(slopes is not None for slopes in self.parameters.slopes)
 
     def unseen(self, state: TimedState) -> TimedState | None:
-        """Return the state after a next step that is not seen; None if the observation depends on past steps."""
+        """Return the state after a next step whose value is not observed; None if the observation reads past steps."""
         if self.observation.n_past:
             return None
         total = torch.logsumexp(state.log_predicted, -1, keepdim=True)
@@ -142,7 +143,6 @@ class ContinuousTimeCursor:
         return ScoredSteps(self)
 
     def _log_b(self, state: TimedState, x: Tensor) -> Tensor:
-        """Return log p(x_t | state) in nats, ``(n, K)`` float64."""
         if self._reads_inputs:
             refuse_without_inputs(state.inputs)
         if self._densities is not None:
@@ -190,7 +190,7 @@ class ContinuousTimeCursor:
         return Prediction(self.observation, self._table(state), state.log_predicted, past, None)
 
     def predictions_ahead(self, state: TimedState, k: int) -> list[Prediction] | None:
-        """Return the distribution of each of the next k steps, one unit of time apart, when none before it is seen.
+        """Return the distribution of each of the next k steps, one unit of time apart, given only the steps so far.
 
         Return None if the observation depends on past steps.
         """
@@ -206,13 +206,18 @@ class ContinuousTimeCursor:
     def draw_path_given(
         self, state: TimedState, inputs: Tensor, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Return an iterator over draws of the next ``n_steps`` steps at given times; states are drawn before what they
-        emit.
+        """Return an iterator over random draws of the next ``n_steps`` steps of n sequences, at given times.
 
-        ``inputs (n, S, 1 + U)`` are the times of the steps after the next one, and inputs; a time that is NaN or
-        missing is one unit after the step before. Return None if the observation depends on past steps or on inputs, if
-        rates depend on inputs that are missing, or if tensors are not on a CPU. ``may_end`` has no effect, because ends
-        are no events.
+        Hidden states are drawn first, and then what they emit. Return None if the observation depends on past steps or
+        on inputs, if rates depend on inputs that are missing, or if tensors are not on a CPU.
+
+        Args:
+            state: state of the sequences before the first of these steps.
+            inputs: times and standardised inputs of the steps after the next one, ``(n, S, 1 + U)``; a time that is NaN
+                or missing is one unit after the step before.
+            n_steps: number of steps.
+            generator: random generator.
+            may_end: has no effect, because ends are no events.
         """
         slopes, others = self.parameters.transition_slopes, inputs[:, : n_steps - 1, 1:].to(self.parameters.initial)
         depends = bool(self.observation.n_past) or self.parameters.table_slopes is not None
@@ -249,7 +254,11 @@ class ContinuousTimeCursor:
         return selected
 
     def _over(self, log_alpha: Tensor, gaps: Tensor, inputs: Tensor | None) -> Tensor:
-        """Return log-beliefs about the states after gaps ``(n,)`` of time with these inputs, ``(n, K)``."""
+        """Return the log-probabilities of the states ``(n, K)`` after gaps of time ``(n,)`` without observations.
+
+        ``log_alpha``: log-probabilities before the gaps, ``(n, K)``; ``inputs``: standardised inputs that hold over the
+        gaps, ``(n, U)``, or None.
+        """
         slopes = self.parameters.transition_slopes
         if self._chain is not None and slopes is None:
             return self._series.beliefs_over(log_alpha, gaps)
@@ -271,10 +280,16 @@ class ContinuousTimeCursor:
 
 
 def gaps_between(first: Tensor, times: Tensor, n_gaps: int) -> Tensor:
-    """Return the gaps of time between successive steps, ``(n, n_gaps)``.
+    """Return the time between each step and the next, ``(n, n_gaps)``, for n sequences.
 
-    The first step is at ``first``, ``(n,)``, the others at ``times``, ``(n, S)``. A time that is NaN or missing is one
-    unit after the step before it. Raises ``ValueError`` if times go back.
+    Args:
+        first: time of the first step, ``(n,)``.
+        times: times of the S steps after it, ``(n, S)``; a time that is NaN, or past the last column, is one unit after
+            the step before it.
+        n_gaps: number of gaps to return.
+
+    Raises:
+        ValueError: a time is before the one of the step before it.
     """
     times = torch.nn.functional.pad(times, (1, n_gaps - times.shape[1]), value=torch.nan)
     times[:, 0] = first

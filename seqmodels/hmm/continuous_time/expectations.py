@@ -25,10 +25,10 @@ def expected_counts(
     refuse: Callable[[Sequence[int]], None],
     columns: Sequence[int] = (),
 ) -> Expectations:
-    """Return the log-probability and the expectations of a jump process for one batch, times its weight.
+    """Return log p(x) and the expected counts of one batch of a jump process (the E-step), times the batch's weight.
 
-    ``xi`` holds the expected number of jumps from each state to each other, and the expected time in each state on its
-    diagonal. ``final`` has no meaning here.
+    ``xi (K, K)`` of the result holds the expected number of jumps from each state to each other state and, on its
+    diagonal, the expected time in each state. ``final`` is not used.
 
     Args:
         parameters: parameters with a generator.

@@ -58,14 +58,21 @@ class RateObjective:
         return self.of_chain.log_prior(parameters)
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """Return a row of the history, with figures in nats per raw unit, as ``MAPObjective.row`` does."""
+        """Return a row of the fit's ``history_``: the figures after an EM step, in nats per raw unit.
+
+        Args:
+            step: number of the EM step.
+            seconds: time since the fit began.
+            log_prob, log_prior: log-density of the data and of the prior, in nats.
+            table: output parameters of the emissions.
+        """
         return self.of_chain.row(step, seconds, log_prob, log_prior, table)
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """Return the parameters after an M-step.
+        """Return the parameters that maximise the objective given the expected counts: the M-step.
 
-        ``expectations.xi`` holds the expected jumps between states, and the expected time in each state on its
-        diagonal.
+        ``expectations.xi (K, K)`` holds the expected jumps between states, and on its diagonal the expected time in
+        each state.
         """
         objective, generator = self.of_chain, parameters.generator
         assert generator is not None
@@ -83,7 +90,7 @@ class RateObjective:
 
 
 def with_generator(parameters: Parameters, generator: Tensor, start: Start) -> Parameters:
-    """Return the parameters with a generator, and with what follows from it.
+    """Return the parameters with a new generator ``(K, K)``, and with the probabilities that follow from it.
 
     These are the transitions over one unit of time and, if ``start`` is ``"stationary"``, the distribution of the first
     state.
@@ -95,12 +102,12 @@ def with_generator(parameters: Parameters, generator: Tensor, start: Start) -> P
 
 
 def maximised_rates(generator: Tensor, path: Tensor, is_free: Tensor, first: Tensor | None) -> Tensor:
-    """Return the generator after an M-step, ``(K, K)``.
+    """Return the generator that maximises the expected log-likelihood of a jump process, ``(K, K)``.
 
     Rates that are zero stay zero, and a state in which no time was spent keeps its rates.
 
     Args:
-        generator: the generator before, ``(K, K)``.
+        generator: the generator before the step, ``(K, K)``.
         path: expected jumps, with the expected times in each state on the diagonal, ``(K, K)``.
         is_free: False for states whose rates stay unchanged, ``(K,)``.
         first: expected first states, ``(K,)``, if the first state has the stationary distribution; else None.
@@ -115,13 +122,13 @@ def maximised_rates(generator: Tensor, path: Tensor, is_free: Tensor, first: Ten
 
 
 def _corrected(before: Tensor, plain: Tensor, jumps: Tensor, time: Tensor, is_free: Tensor, first: Tensor) -> Tensor:
-    """Return rates ``(K, K)`` after an M-step that takes the first states into account.
+    """Return rates ``(K, K)`` that maximise F if the first state has the stationary distribution of the process.
 
-    Their F is at least that at ``before`` and at ``plain``.
+    F is the objective in the module's docstring; the result's F is at least that of ``before`` and of ``plain``.
 
     Args:
         before: rates before the M-step, ``(K, K)``.
-        plain: rates after an M-step without the first states, ``(K, K)``.
+        plain: rates after an M-step that ignores the first states, ``(K, K)``.
         jumps: expected jumps, ``(K, K)``.
         time: expected time in each state, ``(K, 1)``.
         is_free: True for states whose rates may change, ``(K, 1)``.
@@ -156,7 +163,11 @@ def _corrected(before: Tensor, plain: Tensor, jumps: Tensor, time: Tensor, is_fr
 
 
 def _influence(rates: Tensor, first: Tensor, shares: Tensor) -> Tensor:
-    """Return ``y``, ``(K,)``, with which the derivative of ``Σ f_k log π_k`` by ``q_kl`` is ``π_k (y_l - y_k)``."""
+    """Return the vector y ``(K,)`` for which ``Σ f_k log π_k`` has the derivative ``π_k (y_l - y_k)`` by ``q_kl``.
+
+    ``rates``: the generator Q, ``(K, K)``; ``first``: expected first states f, ``(K,)``; ``shares``: its stationary
+    distribution π, ``(K,)``.
+    """
     generator = generator_of(rates)
     scale = rates.sum(1).mean().clamp(min=1e-300)
     slope = torch.where(first > 0, first / shares, 0.0) - first.sum()

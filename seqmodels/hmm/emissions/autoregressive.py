@@ -43,12 +43,14 @@ START_ROUNDS = 10  # rounds of EM on one state, from which a start with missing 
 
 @dataclass(frozen=True)
 class RegressionDesign:
-    """The frames of a batch as regressors and responses, in the form that every E-step reads; frames are the last axis.
+    """Regressors and responses of a batch of frames, for a linear regression of each frame on the p before it.
+
+    p is the order of the regression, D the number of features and N the number of frames in the batch.
 
     Attributes:
-        columns: ``(past, x, 1)`` of the n complete frames, ``(pD + D + 1, n)`` in the precision of x; zeros in the
-            first p steps.
-        early: indices of the columns of the first p steps.
+        columns: one column ``(past, x, 1)`` for each of the n frames without missing values, ``(pD + D + 1, n)`` in the
+            precision of x; zeros in the first p steps of a sequence, which have no complete past.
+        early: indices of the columns of these first p steps.
         incomplete: True for frames with a missing value in themselves or in their past, ``(N,)`` bool; None if there
             are none.
     """
@@ -58,9 +60,9 @@ class RegressionDesign:
     incomplete: Tensor | None
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield the rows and the quadratic features ``(F, m)`` of m frames at a time, in float64.
+        """Yield slices of m columns with the quadratic features ``(F, m)`` of these columns, in float64.
 
-        Each block overwrites the one before it.
+        The features of a slice overwrite those of the slice before.
         """
         size, n = len(self.columns) - 1, self.columns.shape[1]
         height = quadratic.n_features(size)
@@ -130,9 +132,10 @@ class AutoregressiveEmission(Emission):
         return self._log_prob(table, x, past, self._design(x, past), log_b)
 
     def _log_prob(self, table: Tensor, x: Tensor, past: Tensor, design: RegressionDesign, log_b: Tensor) -> Tensor:
-        """Fill ``log_b (N, K)`` with log-densities in nats, and return it.
+        """Fill ``log_b (N, K)`` with the log-density of each frame in each state given its past, in nats; return it.
 
-        Its memory holds one row of frames for each state.
+        ``design``: the frames ``x`` as a ``RegressionDesign``; each column ``log_b[:, k]`` must be contiguous in
+        memory.
         """
         if design.incomplete is None:
             self._log_prob_of_complete(table, x, past, design, log_b)
@@ -176,10 +179,7 @@ class AutoregressiveEmission(Emission):
     def _incomplete_frames(
         self, design: RegressionDesign, x: Tensor, past: Tensor, n_states: int
     ) -> Iterator[IncompleteFrames]:
-        """Yield the incomplete frames after the first p steps, a block at a time.
-
-        A block has as many frames as caches hold of their covariances in all states.
-        """
+        """Yield the frames with missing values, except the first p steps of sequences, some at a time."""
         if design.incomplete is None:
             return
         is_used = design.incomplete & ~torch.isnan(past[:, : self.observation.order]).flatten(1).any(1)
@@ -190,9 +190,9 @@ class AutoregressiveEmission(Emission):
             yield IncompleteFrames(rows, x[rows].double(), history, spread)
 
     def _sums_of_complete(self, design: RegressionDesign, gamma: Tensor) -> Tensor:
-        """Return the statistics of the frames without missing values, ``(K, F)``.
+        """Return posterior-weighted sums of F quadratic features over the n frames without missing values, ``(K, F)``.
 
-        ``gamma``: posteriors of these frames, ``(n, K)``.
+        ``gamma``: posterior probability of each state in each of these frames, ``(n, K)``.
         """
         if self._runs_compiled(gamma.shape[1], design):
             from seqmodels.hmm.emissions.compiled_regressions import second_moments
@@ -206,7 +206,6 @@ class AutoregressiveEmission(Emission):
         return sums
 
     def _runs_compiled(self, n_states: int, design: RegressionDesign) -> bool:
-        """Return True if compiled loops repay the time to load them; with more states they do so for fewer frames."""
         n_frames = design.columns.shape[1] * n_states // FEWEST_STATES_COMPILED
         return n_states >= FEWEST_STATES_COMPILED and loops_are_worth_compiling(n_frames, design.columns.device)
 
@@ -235,11 +234,11 @@ class AutoregressiveEmission(Emission):
         return max(1, (IN_CACHE if device.type == "cpu" else ON_GPU) // (n_states * width * width))
 
     def _expected_statistics(self, table: Tensor, frames: IncompleteFrames, gamma: Tensor) -> Tensor:
-        """Return the expected quadratic features of ``(past, x)`` given the past and the observed values, ``(K, F)``.
+        """Return sums of the quadratic features of ``(past, x)``, with expectations for missing values, ``(K, F)``.
 
-        The distribution of ``(past, x)`` is ``observation.joint(...)`` given the observed values, one for each frame
-        and state. Only sums over frames are formed, because most of the work for each frame by itself would be the
-        covariance of the past.
+        The expectation is given the observed values, under ``observation.joint(...)`` of each state. ``frames``: n
+        frames with missing values; ``gamma``: posterior of each state in each of them, ``(n, K)``. Only sums over
+        frames are formed, because most of the work for each frame by itself would be the covariance of the past.
         """
         x, history, spread = frames.x, frames.history, frames.spread
         weights = gamma[frames.rows].double().T  # (K, n)
@@ -271,9 +270,10 @@ class AutoregressiveEmission(Emission):
         return quadratic.sums_of_moments(products, weighted.sum(1), weights.sum(1))
 
     def log_prob_of_sums(self, table: Tensor, sums: Tensor) -> Tensor:
-        """Return the summed log-density of complete frames after the first p steps in each state in nats, ``(K,)``.
+        """Return the log-density of frames in each state, summed over the frames, in nats, ``(K,)``.
 
-        ``sums``: the ``statistics`` of those frames, ``(K, F)``.
+        ``sums``: sums of the F quadratic features over frames that are complete and after the first p steps of their
+        sequence, as ``statistics`` returns them, ``(K, F)``.
         """
         return (self._coefficients(table) * sums).sum(1)
 
@@ -377,7 +377,11 @@ class AutoregressiveEmission(Emission):
         return log_prior
 
     def _scaled_squares(self, matrix: Tensor, shape: Tensor) -> Tensor:
-        """Return ``Σ_k tr(Σ_k⁻¹ M_k M_kᵀ)``, the squares of matrices M_k ``(K, D, n)`` in units of the innovations."""
+        """Return ``Σ_k tr(Σ_k⁻¹ M_k M_kᵀ)``, a scalar.
+
+        ``matrix``: the matrices M_k, ``(K, D, n)``; ``shape``: the parameters of the innovations' covariance Σ_k of
+        each state.
+        """
         if self.diagonal:
             variances = gaussian.variances_of_shape(shape, self.observation.min_covariance)
             return (matrix.square() / variances.unsqueeze(-1)).sum()
@@ -385,7 +389,7 @@ class AutoregressiveEmission(Emission):
         return (factor.transpose(-1, -2) @ matrix).square().sum()
 
     def _all_lags(self, table: Tensor) -> Tensor:
-        """Return the identity matrix repeated for each lag, ``(I, ..., I)``, ``(D, pD)``."""
+        """Return the identity matrix of D features, repeated side by side for each of the p lags, ``(D, pD)``."""
         return torch.eye(self.size, dtype=table.dtype, device=table.device).repeat(1, self.observation.order)
 
     def floor_hits(self, table: Tensor) -> Tensor:
@@ -423,11 +427,12 @@ class AutoregressiveEmission(Emission):
         return self.maximise((sums + 2 * (self.n_regressors + 1) * mean,), table)
 
     def white_noise(self, x: Tensor, is_early: Tensor, n_states: int) -> Tensor:
-        """Return a table ``(K, P)`` of states that predict nothing from the past, with the Gaussian of the first steps.
+        """Return output parameters ``(K, P)`` with which every state ignores the past; EM starts there.
 
-        The Gaussian of the first steps is estimated from the frames where ``is_early (N,)`` is True and from ``D + 1``
-        pseudo-frames of the whole data. Where values are missing, the variance of a feature is over its observed
-        values, and covariances count missing values as means.
+        Every state gets the mean and covariance of all frames. The Gaussian of the first p steps of a sequence is
+        estimated from the frames where ``is_early (N,)`` is True and from ``D + 1`` pseudo-frames of the whole data.
+        Where values are missing, the variance of a feature is over its observed values, and covariances count missing
+        values as means.
         """
         x = x.double()
         observed = ~torch.isnan(x)

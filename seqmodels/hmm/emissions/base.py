@@ -59,12 +59,12 @@ class Emission(ABC):
 
     @property
     def n_earlier_states(self) -> int:
-        """Number of earlier states that a density depends on besides that of its frame."""
+        """Number of states before the current one that the density of a frame depends on; 0 for an ordinary HMM."""
         return 0
 
     @property
     def shares(self) -> bool:
-        """True if states share parameters, so that one table cannot hold the states of several chains."""
+        """True if states have parameters in common, so that one table cannot hold the states of several chains."""
         return False
 
     @property
@@ -73,30 +73,31 @@ class Emission(ABC):
         return None
 
     def observed(self, table: Tensor) -> Tensor:
-        """Return a view of the columns of a table, or of its slopes ``(K, P, U)``, that are the observation's.
+        """Return the columns ``(K, P)`` of a table that are output parameters of the observation, as a view.
 
-        They are all columns, unless a table also holds something else about states, such as their durations.
+        ``table`` may also be the effects of U inputs on a table, ``(K, P, U)``. All columns are returned, unless the
+        table also holds other parameters of states, such as those of their durations.
         """
         return table
 
     def n_densities(self, n_states: int) -> int:
-        """Return the number of densities that are evaluated for each frame, such as one for each state."""
+        """Return how many densities a frame has in a model of ``n_states`` states; by default one for each state."""
         return n_states
 
     def evaluate(
         self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
     ) -> tuple[Densities, Any]:
-        """Return the densities of all frames in all states in ``dtype``, and a memo for ``statistics``.
+        """Return the density of each frame in each state in ``dtype``, and intermediate results for ``statistics``.
 
-        The memo holds results that ``statistics`` can use again, and may overwrite; None if there are none. Arrays are
-        placed in ``scratch``.
+        The second result is None if there is nothing to use again; ``statistics`` may overwrite it. ``scratch`` holds
+        the arrays of both results, which are valid until it is used again.
         """
         return LogDensities(self.log_prob(table, x, past, dtype)), None
 
     def in_loops(self, table: Tensor, frames: Sequence[Tensor], dtype: torch.dtype) -> EmissionInLoops | None:
-        """Return this emission as compiled loops over ``frames``, the frames of each batch.
+        """Return the E-step and M-step of this emission as compiled loops, or None if no loops compute in ``dtype``.
 
-        Return None if no loops compute in ``dtype``.
+        ``table``: parameters to start from; ``frames``: the frames of each batch.
         """
         return None
 
@@ -108,14 +109,14 @@ class Emission(ABC):
         return table
 
     def unbounded(self, table: Tensor) -> Tensor:
-        """Return the table as numbers of the same shape that may take any value; ``of_unbounded`` is the inverse.
+        """Return a table as unconstrained real numbers of the same shape; ``of_unbounded`` is the inverse.
 
-        By default a table may hold any numbers, and this is the table.
+        By default every table is allowed, and is returned unchanged.
         """
         return table
 
     def of_unbounded(self, numbers: Tensor) -> Tensor:
-        """Return the table that any numbers stand for, differentiable."""
+        """Return the table that ``unbounded`` maps to the given unconstrained numbers; the map is differentiable."""
         return self.tie(numbers)
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -126,7 +127,10 @@ class Emission(ABC):
         return self.observation.log_prob(table.unsqueeze(1), x, past).to(dtype).T
 
     def log_prob_by_state(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """Return ``(N, K)`` scores by which frames are given to states where EM starts; by default ``log_prob``."""
+        """Return scores ``(N, K)``; where EM starts, a frame is assigned to the state of its highest score.
+
+        By default the scores are the log-densities of ``log_prob``.
+        """
         return self.log_prob(table, x, past, dtype)
 
     @abstractmethod
@@ -138,10 +142,10 @@ class Emission(ABC):
 
     @abstractmethod
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
-        """Return the table that maximises the expected log-likelihood plus ``log_prior`` within the floors.
+        """Return the table that maximises the expected log-likelihood plus ``log_prior``: the exact M-step.
 
-        This is the M-step, and the maximum is exact. States without frames keep their rows of ``table``, the table
-        before the step.
+        Lower bounds of parameters, such as ``min_covariance``, hold. States without frames keep their rows of
+        ``table``, the parameters before the step.
         """
 
     def log_prior(self, table: Tensor) -> Tensor:
@@ -152,7 +156,7 @@ class Emission(ABC):
         return table.new_zeros(())
 
     def floor_hits(self, table: Tensor) -> Tensor:
-        """Return for each state whether a floor bounds its density, ``(K,)`` bool."""
+        """Return True for each state with a parameter at its lower bound, such as ``min_covariance``, ``(K,)``."""
         return self.observation.floor_hits(table, self.size)
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
@@ -209,17 +213,17 @@ class Emission(ABC):
 class EmissionInLoops(Protocol):
     """The emission side of EM on little data: parameters that M-steps change in place, and sums over batches.
 
-    ``GaussianMixtureEmission`` has one, made of compiled loops.
+    Batches are numbered by ``i`` from 0. ``GaussianMixtureEmission`` has one, made of compiled loops.
     """
 
     def log_densities(self, i: int) -> np.ndarray:
         """Return the log-densities of the frames of batch ``i`` in all states in nats, ``(N, K)`` float64."""
 
     def forget(self) -> None:
-        """Set the expected sums of all batches to zero."""
+        """Set the expected statistics of all batches to zero, before an E-step."""
 
     def add(self, i: int, gamma: np.ndarray, weight: float) -> None:
-        """Add the expected sums of batch ``i`` under the posteriors ``gamma (N, K)``, multiplied by ``weight``."""
+        """Add the expected statistics of batch ``i``, given state posteriors ``gamma (N, K)``, times ``weight``."""
 
     def maximise(self) -> None:
         """Replace the parameters by those that maximise the expected log-likelihood plus the log-prior."""
@@ -228,17 +232,17 @@ class EmissionInLoops(Protocol):
         """Return the log-density of the prior at the current parameters in nats, up to a constant."""
 
     def floor_hits(self) -> int:
-        """Return the number of states whose density a floor bounds."""
+        """Return the number of states with a parameter at its lower bound, such as ``min_covariance``."""
 
     def table(self) -> Tensor:
         """Return the current parameters as a table, ``(K, P)`` float64."""
 
     def statistics(self) -> Statistics:
-        """Return the expected sums of all batches in the form of ``Emission.statistics``."""
+        """Return the expected statistics of all batches in the form of ``Emission.statistics``."""
 
 
 def columns_of(parameter: str, names: Sequence[str]) -> list[str]:
-    """Return the column names of a parameter, one for each feature name; an empty feature name adds nothing.
+    """Return the column names ``parameter_name`` of a parameter for each feature name; an empty name adds nothing.
 
     >>> columns_of("mean", ["pulse", "pressure"]), columns_of("mean", [""])
     (['mean_pulse', 'mean_pressure'], ['mean'])
@@ -262,10 +266,10 @@ def emission_of(observation: Observation, size: int) -> Emission:
 def table_of_labels(
     emission: Emission, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, n_rounds: int
 ) -> Tensor:
-    """Return a first table ``(K, P)`` from guessed states ``labels (N,)``, by EM with the states held fixed.
+    """Return first output parameters ``(K, P)`` from a guessed state of each frame, ``labels (N,)``.
 
-    EM makes ``n_rounds`` M-steps from the observation's ``starting_point``, each with two average frames added to each
-    state.
+    The parameters are those of the observation's ``starting_point`` after ``n_rounds`` M-steps in which the states are
+    held fixed, and in which two average frames are added to each state.
     """
     start = emission.observation.starting_point(emission.size, torch.Generator().manual_seed(0))
     table = start.to(x.device, torch.float64).expand(n_states, -1)
@@ -277,9 +281,13 @@ def table_of_labels(
 
 
 def row_blocks(n_frames: int, width: int, device: torch.device, most: int = MOST_ROWS) -> Iterator[slice]:
-    """Yield slices that cut ``n_frames`` frames into blocks whose intermediate results fit in cache or device memory.
+    """Yield slices that cut ``n_frames`` frames into parts whose intermediate results fit in cache or device memory.
 
-    On a CPU a block has at most ``most`` frames. ``width`` is how many numbers a frame needs.
+    Args:
+        n_frames: number of frames.
+        width: how many numbers are computed for each frame.
+        device: on a CPU a part fits in cache, otherwise in a share of device memory.
+        most: largest number of frames in a part on a CPU.
     """
     max_rows = min(IN_CACHE // width, most) if device.type == "cpu" else ON_GPU // width
     size = max(SUMMED, max_rows // SUMMED * SUMMED)
@@ -288,10 +296,7 @@ def row_blocks(n_frames: int, width: int, device: torch.device, most: int = MOST
 
 
 def empty_by_state(n_states: int, n_frames: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return an uninitialised array ``(N, K)`` whose memory holds one row of frames for each state.
-
-    Recursions over time read this layout fastest.
-    """
+    """Return an uninitialised array ``(N, K)`` in column-major layout, which recursions over time read fastest."""
     return torch.empty(n_states, n_frames, dtype=dtype, device=device).T
 
 
@@ -314,7 +319,6 @@ def add_sums(total: Tensor, weights: Tensor, features: Tensor) -> None:
 
 
 def _add_in_parts(total: Tensor, weights: Tensor, features: Tensor, size: int) -> None:
-    """Do what ``add_sums`` does by one batched product over parts of ``size`` frames."""
     weight_parts, feature_parts = (a.unflatten(1, (-1, size)).transpose(0, 1) for a in (weights, features))
     parts = torch.bmm(weight_parts, feature_parts.transpose(1, 2))  # (parts, S, F)
     for part in parts if len(parts) < FEW_PARTS else [parts.sum(0, dtype=torch.float64)]:

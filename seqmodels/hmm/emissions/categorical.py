@@ -66,11 +66,11 @@ class CategoricalEmission(Emission):
         return self.observation.pseudocount * torch.log_softmax(table, dim=-1).sum()
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        """Return a first guess of the state of each frame, by dealing symbols to states.
+        """Return a first guess of the state of each frame, ``(N,)``, which depends mostly on the frame's symbol.
 
-        With fewer states than symbols, similar symbols share a state. With more, each symbol gets one state and
-        frequent symbols get several. With many states (``MANY_STATES``) symbols get states in proportion to the square
-        root of their frequency, and the frames of a symbol that gets none are dealt to states at random.
+        With fewer states than symbols, symbols with similar neighbours share a state. With more, each symbol gets one
+        state and frequent symbols get several. From ``MANY_STATES`` states on, symbols get states in proportion to the
+        square root of their frequency, and the frames of a symbol that gets none are given to states at random.
         """
         counts = torch.bincount(x, minlength=self.size).double().cpu()
         present = torch.nonzero(counts).squeeze(1)
@@ -92,9 +92,10 @@ class CategoricalEmission(Emission):
         return (first[symbols] + (choice * n_owned[symbols]).long()).to(x.device)
 
     def _neighbours(self, x: Tensor, counts: Tensor) -> Tensor:
-        """Return a description of each symbol by what follows and precedes it, ``(V, 2C)`` square roots of frequencies.
+        """Return for each symbol square roots of the frequencies of what follows and precedes it, ``(V, 2C)``.
 
-        ``x (N,)`` are the symbols in order, and ``counts (V,)`` how often each occurs.
+        The C columns of each half are symbols or groups of them. ``x (N,)`` are the symbols in order, and ``counts
+        (V,)`` how often each occurs.
         """
         frequent = counts.topk(min(CONTEXTS, self.size)).indices
         width = len(frequent) + 1
@@ -136,7 +137,7 @@ class CategoricalEmission(Emission):
 
 
 def _shares(counts: Tensor, n_states: int) -> Tensor:
-    """Return how many states each symbol gets: one each, and the rest in proportion to frequency."""
+    """Return the number of states of each symbol, ``(V,)``: one each, and the rest in proportion to ``counts (V,)``."""
     extra = counts / counts.sum() * (n_states - len(counts))
     n_owned = 1 + extra.floor().long()
     n_owned[torch.argsort(extra - extra.floor(), descending=True)[: n_states - int(n_owned.sum())]] += 1
@@ -144,9 +145,9 @@ def _shares(counts: Tensor, n_states: int) -> Tensor:
 
 
 def _shares_of_many(counts: Tensor, n_states: int) -> Tensor:
-    """Return how many states each symbol gets, in proportion to the square root of its frequency.
+    """Return the number of states of each symbol, ``(V,)``, in proportion to the square root of ``counts (V,)``.
 
-    Rare symbols may get none.
+    The numbers add up to ``n_states``; rare symbols may get none.
     """
     share = n_states * counts.sqrt() / counts.sqrt().sum()
     n_owned = share.floor().long()

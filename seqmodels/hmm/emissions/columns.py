@@ -16,7 +16,10 @@ from seqmodels.observations import Columns
 
 @emission_of.register(Columns)
 class ColumnsEmission(Emission):
-    """The emission of ``Columns``: log-densities of the groups are added, and their statistics are concatenated."""
+    """The emission of ``Columns``, which has groups of features that are independent given the state.
+
+    Log-densities of the groups are added, and their statistics are concatenated.
+    """
 
     observation: Columns
 

@@ -35,10 +35,11 @@ def _components(
     total: np.ndarray,
     wide: bool | None,
 ) -> None:
-    """Compute the components of the mixture of state ``k`` for some frames, relative to the largest in each frame.
+    """Compute the weighted component densities of state ``k`` for some frames, relative to each frame's largest.
 
     Args:
-        theta: coefficients of the log2 of weight times density, ``(M, R·K, F)``.
+        theta: coefficients of the log2 of weight times density, ``(M, R·K, F)``, for M components in each of the K
+            states of R chains, and F features of a frame.
         k: the state.
         features: features of the frames, ``(F, N)``.
         frames: first frame, and the frame after the last.
@@ -95,9 +96,13 @@ def _scaled(
 ) -> None:
     """Fill ``b (R, K, N)`` with the densities of a part of the frames, relative to the largest of each frame and chain.
 
-    ``log_peak (R, N)`` is filled with the log of that largest in nats. ``least`` is the lowest finite number, the
-    largest of a frame in which all densities are zero. Densities of at most ``flush`` become zero. ``_components``
-    describes the other arguments.
+    Args:
+        theta, features, smallest, wide: as in ``_components``.
+        part: first frame, and the frame after the last.
+        least: lowest finite number, which is the log of the largest density in a frame where all densities are zero.
+        flush: relative densities of at most this become zero.
+        b: relative densities to fill.
+        log_peak: filled with the log of the largest density in nats, ``(R, N)``.
     """
     R, K, _ = b.shape
     M, zero = len(theta), b.dtype.type(0)
@@ -131,7 +136,10 @@ def _scaled(
 def _log_densities(
     theta: np.ndarray, features: np.ndarray, n_chains: int, smallest: Any, wide: bool | None, log_b: np.ndarray
 ) -> None:
-    """Fill ``log_b (R, N, K)`` with log-densities in nats, float64; the arguments are explained in ``_components``."""
+    """Fill ``log_b (R, N, K)`` with the log-density of each frame in each state of R chains, in nats, float64.
+
+    The other arguments are as in ``_components``.
+    """
     K, N, M = theta.shape[1] // n_chains, features.shape[1], len(theta)
     values = np.empty((M, FRAMES), theta.dtype)
     peak, total = np.empty(FRAMES, theta.dtype), np.empty(FRAMES, theta.dtype)
@@ -157,9 +165,10 @@ def _add_up(
     sums: np.ndarray,
     wide: bool | None,
 ) -> None:
-    """Add the responsibility-weighted features of a part of the frames to ``sums (M, K, F)``.
+    """Add the features of a part of the frames, weighted by posteriors of states and components, to ``sums (M, K, F)``.
 
-    ``gamma``: posteriors of the states, ``(K, N)``; ``_components`` describes the other arguments.
+    ``part``: first frame, and the frame after the last; ``gamma``: posteriors of the states, ``(K, N)``. The other
+    arguments are as in ``_components``.
     """
     K = len(gamma)
     M, F = len(theta), len(features)
@@ -281,15 +290,13 @@ class CompiledMixtures:
 
     @property
     def _parts(self) -> list[Part]:
-        """The bounds of the parts of the frames that threads take; they do not depend on the number of threads."""
+        """The first frame, and the frame after the last, of each part of the frames that one thread computes."""
         n = self.features.shape[1]
         return [(start, min(start + PART, n)) for start in range(0, n, PART)]
 
     def _number(self, value: float) -> Any:
-        """Return ``value`` as a NumPy scalar of the dtype of computation, so that results with it keep that dtype."""
         return self.theta.new_tensor(value).numpy()[()]
 
     @property
     def _wide(self) -> bool | None:
-        """The ``wide`` argument of ``power``: None in float32, True in float64."""
         return None if self.dtype == torch.float32 else True

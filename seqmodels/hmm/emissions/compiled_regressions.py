@@ -90,10 +90,13 @@ def _log_densities(
 
 @compiled(any_order=True)
 def _second_moments(columns: np.ndarray, weights: np.ndarray, part: Part, sums: np.ndarray) -> None:
-    """Add ``Σ_t weights[k, t] columns[i, t] columns[j, t]`` of the frames of a part to ``sums[i, j, k]``, for i ≤ j.
+    """Add ``Σ_t weights[k, t] columns[i, t] columns[j, t]`` to ``sums[i, j, k]`` for i ≤ j, over some frames t.
 
-    ``columns``: ``(W, N)``; ``weights``: ``(K, N)``; ``sums``: ``(W, W + 3, K')``, where K' is K rounded up to a
-    multiple of four.
+    Args:
+        columns: vectors of W entries, one for each frame, ``(W, N)``.
+        weights: posterior of each of K states in each frame, ``(K, N)``.
+        part: first frame, and the frame after the last.
+        sums: ``(W, W + 3, K')``, where K' is K rounded up to a multiple of four.
     """
     K, W, padded_states = len(weights), len(columns), sums.shape[2]
     w, g = np.zeros((W + FOUR - 1, FRAMES_SUMMED)), np.zeros((padded_states, FRAMES_SUMMED))
@@ -163,5 +166,5 @@ def second_moments(columns: Tensor, weights: Tensor) -> Tensor:
 
 
 def _parts(n: int) -> list[Part]:
-    """Return the bounds of the parts of n frames that threads take; they do not depend on the number of threads."""
+    """Return the first frame, and the frame after the last, of each part of n frames that one thread computes."""
     return [(start, min(start + PART, n)) for start in range(0, n, PART)]

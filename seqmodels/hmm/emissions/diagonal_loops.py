@@ -104,7 +104,7 @@ def log_densities(
 def add_expected_sums(
     x: np.ndarray, has_missing: bool, gamma: np.ndarray, responsibilities: np.ndarray, times: float, sums: np.ndarray
 ) -> None:
-    """Add expected sums of some frames to ``sums (K, M, 3 D + 1)``: of x, of x², of observed values, and of frames.
+    """Add posterior-weighted sums over some frames to ``sums (K, M, 3 D + 1)``.
 
     Args:
         x: frames, ``(D, N)``, NaN where missing.
@@ -112,7 +112,8 @@ def add_expected_sums(
         gamma: posteriors of the states, ``(N, K)``.
         responsibilities: p(m | x, k), ``(M, K, N)``; empty if M is 1.
         times: weight of all these frames.
-        sums: array to add to; the third group of D sums counts how often each feature was observed.
+        sums: array to add to: for each state and component D sums of x, D of x², D of how often each feature was
+            observed, and the number of frames.
     """
     K, M, _ = sums.shape
     D, N = x.shape

@@ -43,22 +43,26 @@ class ExponentialEmission(Emission):
         return result
 
     def _coefficients(self, natural: Tensor, has_missing: bool) -> Tensor:
-        """Return the coefficients of the features in the log-densities, ``(K, 2D)``.
+        """Return the coefficients of the features of ``_features`` in the log-densities, ``(K, 2D)``.
 
-        If nothing is missing they are ``(K, D + 1)``. Infinite natural parameters, which make a value certain, get
-        coefficients of zero; ``_impossible`` handles them.
+        They are ``(K, D + 1)`` if nothing is missing. ``natural``: natural parameters, ``(K, D)``. An infinite one,
+        which makes a value certain, gets a coefficient of zero; ``_impossible`` then finds the frames with another
+        value.
         """
         is_certain, constant = torch.isinf(natural), -self.observation.log_normaliser(natural)
         linear, constant = (torch.where(is_certain, 0.0, t) for t in (natural, constant))
         return torch.cat([linear, constant if has_missing else constant.sum(1, keepdim=True)], dim=1)
 
     def _precision(self, theta: Tensor, x: Tensor, dtype: torch.dtype) -> torch.dtype:
-        """Return float64 if a term is so large that float32 loses digits of the sum, else ``dtype``."""
+        """Return the dtype for precise log-densities: float64 if ``theta`` times ``x`` is large, else ``dtype``.
+
+        ``theta``: coefficients of the features, ``(K, F)``; ``x``: frames, ``(N, D)``.
+        """
         largest = torch.nan_to_num(x).amax().clamp(min=1.0)
         return torch.float64 if bool((theta[:, : self.size].abs() * largest).amax() > LARGEST_TERM) else dtype
 
     def _features(self, x: Tensor, has_missing: bool) -> Tensor:
-        """Return x with zeros for missing values, and 1 where a value was observed, ``(N, 2D)``.
+        """Return features of the frames, ``(N, 2D)``: x, zero where missing, then 1 where a value was observed.
 
         If nothing is missing, one column of ones replaces the second half: ``(N, D + 1)``.
         """
@@ -71,7 +75,11 @@ class ExponentialEmission(Emission):
         return torch.where(torch.isnan(x), 0.0, self.observation.log_base_measure(torch.nan_to_num(x))).sum(1)
 
     def _impossible(self, natural: Tensor, features: Tensor) -> Tensor:
-        """Return True where a state that is certain of a feature's value meets another value, ``(K, N)``."""
+        """Return True where a frame is impossible in a state that allows only one value of a feature, ``(K, N)``.
+
+        ``natural``: natural parameters, ``(K, D)``, infinite where only one value is possible; ``features``: from
+        ``_features``.
+        """
         x, observed = features[:, : self.size], features[:, self.size :]
         zero, one = (torch.eq(natural, sign * torch.inf).to(x.dtype) for sign in (-1, 1))
         return zero @ x.T + one @ (observed - x).T > 0

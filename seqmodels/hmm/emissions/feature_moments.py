@@ -41,7 +41,7 @@ class IndependentEmission(Emission):
 
     @property
     def n_starting_rounds(self) -> int:
-        """Number of rounds of EM in ``from_labels``."""
+        """Number of M-steps in ``from_labels``, which fits the first parameters to guessed states."""
         return ROUNDS
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
@@ -52,7 +52,7 @@ class IndependentEmission(Emission):
 
 @emission_of.register(FeatureMoments)
 class FeatureMomentEmission(IndependentEmission):
-    """The emission of ``FeatureMoments``: moments of each feature are averaged over the frames that show it.
+    """The emission of ``FeatureMoments``: the M-step averages S moments of each feature over the frames that show it.
 
     The statistics are ``Σ_t γ_t s_d(x_td)`` and ``Σ_t γ_t`` over the frames in which feature d is not missing,
     ``(K, S + 1, D)``.

@@ -139,9 +139,9 @@ class GaussianMixtureEmission(Emission):
         return (self._with_all_counts(total.view(m, len(table), height), has_missing),)
 
     def _with_all_counts(self, sums: Tensor, has_missing: bool) -> Tensor:
-        """Return sums of features ``(M, K, F)`` as statistics ``(K, M, F)``, without padding.
+        """Return sums of features ``(M, K, F)``, from which padding is removed, as statistics ``(K, M, F')``.
 
-        The statistics count for each feature how often it was observed.
+        The statistics also count for each feature how often it was observed, in ``F'`` sums.
         """
         # The M-step needs no sums of the background, because the background is fixed.
         sums = sums[: self.observation.n_components].transpose(0, 1)
@@ -150,9 +150,10 @@ class GaussianMixtureEmission(Emission):
     def _blocks(
         self, table: Tensor, frames: _Frames, dtype: torch.dtype, scratch: Scratch | None
     ) -> Iterator[ComponentBlock]:
-        """Yield the log2 of weight times density of every component, ``(M, K, n)``, for one block of frames at a time.
+        """Yield log2 of weight times density of each component in each state, ``(M, K, n)``, for n frames at a time.
 
-        With ``scratch`` the blocks lie in its buffers and may all be kept; without, each may be dropped after use.
+        With ``scratch`` all results lie in its buffers and stay valid; without, each is valid until the next is asked
+        for.
         """
         x, has_missing = frames.x, frames.has_missing
         theta, signal = self._coefficients(table)
@@ -186,7 +187,7 @@ class GaussianMixtureEmission(Emission):
             yield ComponentBlock(rows, by_component, features if self.diagonal else None, result=to)
 
     def _with_one_background(self, by_component: Tensor) -> Tensor:
-        """Give every state the first state's background component in ``by_component (M, K, n)``, in place.
+        """Copy the first state's background density to all states in ``by_component (M, K, n)``, in place.
 
         The background is the same density in all states, but a matrix product may round it differently in each row; for
         a frame that only the background explains, the rounding errors would then decide the state.
@@ -196,14 +197,13 @@ class GaussianMixtureEmission(Emission):
         return by_component
 
     def _are_few(self, table: Tensor, frames: _Frames, dtype: torch.dtype) -> bool:
-        """Return True if loops over the frames take less time than the tensor operations that they replace."""
         is_double = dtype == torch.float64 and frames.x.dtype == dtype
         n_values = len(frames.x) * self.observation.n_densities * len(table) * self.size
         is_small = n_values <= MOST_VALUES_IN_LOOPS and not runs_compiled(len(table), len(frames.x), frames.x.device)
         return self.diagonal and is_double and is_small and loops_are_compiled(frames.x.device)
 
     def _compiled_densities(self, table: Tensor, frames: _Frames, dtype: torch.dtype) -> CompiledMixtures | None:
-        """Return all densities by compiled loops, or None where matrix products are faster or more precise."""
+        """Return compiled loops for the densities, or None where matrix products are faster or more precise."""
         x, m, height = frames.x, self.observation.n_densities, self._height(has_missing=True)
         is_small = m * len(table) <= MOST_COMPONENTS_COMPILED and height <= MOST_FEATURES_COMPILED
         if not (is_small and self.diagonal and x.dtype == dtype and loops_are_compiled(x.device)):
@@ -217,7 +217,10 @@ class GaussianMixtureEmission(Emission):
         return CompiledMixtures(theta.view(m, len(table), -1), frames.features, UNDERFLOW[dtype])
 
     def _blocks_by_pattern(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[ComponentBlock]:
-        """Yield the blocks of ``_blocks`` under full covariances with missing values, as marginal densities."""
+        """Yield the weighted log2-densities of all components for frames with missing values, under full covariances.
+
+        Each block holds frames that have the same features observed; densities are marginals over these features.
+        """
         log_weights, (means, covariance) = self._by_component(table)[0], self._normal(table)
         for observed, rows in missing.by_pattern(x):
             precision, log_det = missing.marginal(covariance, observed)
@@ -232,9 +235,9 @@ class GaussianMixtureEmission(Emission):
                 yield ComponentBlock(rows[part], by_component, observed=None if bool(observed.all()) else observed)
 
     def _blocks_by_deviation(self, table: Tensor, x: Tensor, has_missing: bool) -> Iterator[ComponentBlock]:
-        """Yield the blocks of ``_blocks`` computed from squared deviations in float64.
+        """Yield the weighted log2-densities of all components, from squared deviations from the means in float64.
 
-        It is slow, and precise where means are many standard deviations from zero.
+        This is slow, and precise where means are many standard deviations from zero.
         """
         log_weights, means, shapes = (t.transpose(0, 1) for t in self.observation.unpack_all(table.double(), self.size))
         shape = self.observation.shape_type, self.observation.min_covariance
@@ -265,9 +268,9 @@ class GaussianMixtureEmission(Emission):
         return features
 
     def _padded(self, theta: Tensor, has_missing: bool) -> Tensor:
-        """Return the coefficients ``(M·K, F)`` padded to the height of the features.
+        """Return coefficients ``(M·K, F)`` with zeros appended, to match the rows of ``_features``.
 
-        Where nothing is missing, the coefficients of "x was observed" are first added to the coefficient of 1.
+        If nothing is missing, the coefficients of "x was observed" are first added to the coefficient of 1.
         """
         if self.diagonal and not has_missing:
             theta = torch.cat([theta[:, : 2 * self.size], theta[:, 2 * self.size :].sum(1, keepdim=True)], 1)
@@ -291,7 +294,7 @@ class GaussianMixtureEmission(Emission):
         return 3 * self.size + 1 if self.diagonal else self.size * (self.size + 1) // 2 + self.size + 1
 
     def _coefficients(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the coefficients of the features in log w + log N, ``(M·K, F)``, and the signals ``μᵀΣ⁻¹μ``."""
+        """Return coefficients of the features in log weight + log N(x; μ, Σ), ``(M·K, F)``, and ``μᵀΣ⁻¹μ (M·K,)``."""
         if not self.diagonal:
             log_weights, means, factor = self._by_component(table)
             precision, log_det = factor @ factor.transpose(-1, -2), factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -307,7 +310,7 @@ class GaussianMixtureEmission(Emission):
     def _by_component(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-weights ``(M·K,)``, means ``(M·K, D)`` and Cholesky factors of the precisions, ``(M·K, D, D)``.
 
-        The covariances are full.
+        Only for full covariances.
         """
         log_weights, means, shapes = (
             t.transpose(0, 1).flatten(0, 1) for t in self.observation.unpack_all(table, self.size)
@@ -315,7 +318,6 @@ class GaussianMixtureEmission(Emission):
         return log_weights, means, gaussian.precision_cholesky(shapes, self.size, self.observation.min_covariance)
 
     def _normal(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the means ``(M·K, D)`` and covariances ``(M·K, D, D)`` of the components under ``"full"``."""
         _, means, factor = self._by_component(table)
         return means, torch.cholesky_inverse(factor)
 
@@ -338,7 +340,6 @@ class GaussianMixtureEmission(Emission):
         )
 
     def _with_prior(self, sums: Tensor, log_weights: Tensor, means: Tensor, prior: PseudoFrames) -> Tensor:
-        """Return the sums of the observed frames plus the sums of the prior's pseudo-frames."""
         if self.diagonal:
             first, _, observed, _ = sums.split([self.size, self.size, self.size, 1], dim=-1)
         else:
@@ -416,7 +417,11 @@ class GaussianMixtureEmission(Emission):
         return self.maximise((sums,), torch.zeros(n_states, width, dtype=torch.float64, device=x.device))
 
     def _from_diagonal(self, x: Tensor, labels: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        """Return a first table of full covariances that are diagonal, for data with missing values."""
+        """Return first output parameters ``(K, P)`` for full covariances and data with missing values.
+
+        The covariances start diagonal: a mixture with ``"diag"`` covariances estimates them from guessed states
+        ``labels (N,)``.
+        """
         diagonal = GaussianMixtureEmission(self.observation.clone().set_params(covariance_type="diag"), self.size)
         table = diagonal.from_labels(x, None, labels, n_states, generator)
         log_weights, means, log_variances = diagonal.observation.unpack(table, self.size)
@@ -448,7 +453,7 @@ class GaussianMixtureEmission(Emission):
 
 
 class _Frames:
-    """The frames ``x (N, D)`` of a batch, with properties that every E-step reads and that are computed once."""
+    """The frames ``x (N, D)`` of a batch, with properties of them that are computed once for all E-steps."""
 
     def __init__(self, x: Tensor, features: Callable[[Tensor, bool], Tensor]) -> None:
         self.x = x
@@ -477,9 +482,10 @@ class _Frames:
         return self._features_of(self.x, self.has_missing)
 
     def blocks(self, width: int, most: int) -> list[tuple[slice, Tensor]]:
-        """Return the rows of each block of ``row_blocks``, and the block's features, ``(F, n)`` contiguous.
+        """Return slices that cut the frames into parts, each with its features ``(F, n)`` in contiguous memory.
 
-        The last result is kept, because the features of diagonal Gaussians are few.
+        ``width`` and ``most`` are as in ``row_blocks``. The last result is kept, because the features of diagonal
+        Gaussians are few.
         """
         if self._block_size != (width, most):
             rows = row_blocks(len(self.x), width, self.x.device, most)
@@ -489,10 +495,15 @@ class _Frames:
 
 
 def _expected_sums(resp: Tensor, x: Tensor, normal: tuple[Tensor, Tensor], observed: Tensor) -> Tensor:
-    """Return the expected sums of the features of frames with missing values, ``(M·K, F)``.
+    """Return the sums of quadratic features over n frames with missing values, which are replaced by expectations.
 
-    ``resp``: responsibilities, ``(M·K, n)``; ``x``: observed features of the frames, ``(n, o)``; ``normal``: means and
-    covariances of the components; ``observed``: which features these are, ``(D,)`` bool.
+    The result is ``(M·K, F)``, weighted by responsibilities.
+
+    Args:
+        resp: posterior of each state and component in each frame, ``(M·K, n)``.
+        x: the o observed features of the frames, ``(n, o)``.
+        normal: means ``(M·K, D)`` and covariances ``(M·K, D, D)`` of the components.
+        observed: True for the observed features, ``(D,)``.
     """
     features = quadratic.features(x.to(resp.dtype)).T
     sums = torch.zeros(len(resp), len(features), dtype=torch.float64, device=resp.device)
@@ -504,10 +515,10 @@ def _expected_sums(resp: Tensor, x: Tensor, normal: tuple[Tensor, Tensor], obser
 def _quadratic_coefficients(
     log_weights: Tensor, means: Tensor, precision: Tensor, log_det: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return coefficients ``(M·K, F)`` of the features in log w + log N, and the signals ``μᵀΣ⁻¹μ``, ``(M·K,)``.
+    """Return coefficients ``(M·K, F)`` of the quadratic features in log weight + log N, and ``μᵀΣ⁻¹μ``, ``(M·K,)``.
 
-    ``log_weights``: ``(M·K,)``; ``means``: ``(M·K, o)``; ``precision``: ``(M·K, o, o)``; ``log_det``: half the
-    log-determinant of each precision, ``(M·K,)``.
+    ``log_weights``: ``(M·K,)``; ``means`` of o features: ``(M·K, o)``; ``precision``: ``(M·K, o, o)``; ``log_det``:
+    half the log-determinant of each precision, ``(M·K,)``.
     """
     linear = (precision @ means.unsqueeze(-1)).squeeze(-1)
     signal = (linear * means).sum(-1)
@@ -577,7 +588,6 @@ class TiedMixtureEmission(Emission):
         return sums.view(m, k, -1).transpose(0, 1), scatter
 
     def _blocks(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[ComponentBlock]:
-        """Yield the log2 of weight times density of every component, ``(M, K, n)``, a block of frames at a time."""
         log_weights = self.observation.unpack(table, self.size)[0].T.flatten()  # (M·K,)
         means, factor = self._by_component(table)
         if not bool(torch.isnan(x).any()):
@@ -611,7 +621,6 @@ class TiedMixtureEmission(Emission):
         return log2_densities.view(self.observation.n_components, n_states, -1)
 
     def _by_component(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the means ``(M·K, D)`` and the Cholesky factor of the shared precision, ``(D, D)``."""
         _, means, shapes = self.observation.unpack(table, self.size)
         factor = gaussian.precision_cholesky(shapes[0, 0], self.size, self.observation.min_covariance)
         return means.transpose(0, 1).flatten(0, 1), factor
@@ -630,7 +639,6 @@ class TiedMixtureEmission(Emission):
         return self.observation.pack(new_weights, new_means, new_shapes)
 
     def _with_prior(self, statistics: Statistics, log_weights: Tensor, means: Tensor) -> Statistics:
-        """Return the statistics of the observed frames plus the statistics of the prior's pseudo-frames."""
         if self.observation.prior is None:
             return statistics
         sums, scatter = statistics
@@ -641,9 +649,16 @@ class TiedMixtureEmission(Emission):
         return sums + torch.cat([first, counts.unsqueeze(-1)], dim=-1), scatter + products.sum((0, 1))
 
     def _shared(self, first: Tensor, counts: Tensor, means: Tensor, scatter: Tensor, shapes: Tensor) -> Tensor:
-        """Return the shared covariance, as shape parameters, that maximises the likelihood within the floor.
+        """Return the parameters of the shared covariance of highest likelihood, its eigenvalues clipped from below.
 
-        It is the scatter about the components' own means, pooled, with eigenvalues clipped at the floor.
+        The least eigenvalue allowed is ``min_covariance``.
+
+        Args:
+            first: sums of x for each component, ``(K, M, D)``.
+            counts: number of frames of each component, ``(K, M)``.
+            means: new means of the components, ``(K, M, D)``.
+            scatter: sum of ``x xᵀ`` over all frames, ``(D, D)``.
+            shapes: covariance parameters before the step, whose shape the result has.
         """
         between = torch.einsum("kmi,kmj->ij", first, means)
         spread = torch.einsum("km,kmi,kmj->ij", counts, means, means)
@@ -671,7 +686,7 @@ class TiedMixtureEmission(Emission):
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        """Return a first table from guessed states: a diagonal mixture's, with its variances pooled.
+        """Return first output parameters ``(K, P)`` from guessed states, with averaged variances and no correlations.
 
         EM finds the correlations in its first step.
         """
@@ -726,9 +741,9 @@ def moments_by_state(
 
 
 def _moments(resp: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return sums of x and of 1 by component, ``(M·K, o + 1)``, and the scatter of all frames about zero, ``(o, o)``.
+    """Return weighted sums of x and of 1 for each component, ``(M·K, o + 1)``, and of ``x xᵀ`` over all, ``(o, o)``.
 
-    ``resp``: responsibilities, ``(M·K, n)``; ``x``: the observed features of the frames, ``(n, o)``.
+    ``resp``: responsibilities, ``(M·K, n)``; ``x``: the o observed features of n frames, ``(n, o)``.
     """
     frames = torch.nn.functional.pad(x.to(resp.dtype), (0, 1), value=1.0)
     weighted = resp.sum(0).unsqueeze(1) * frames[:, :-1]
@@ -742,10 +757,16 @@ def _moments(resp: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 def _completed(
     sums: Tensor, scatter: Tensor, means: Tensor, covariance: Tensor, observed: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the expectations over all features of ``sums`` and ``scatter`` over the observed features.
+    """Return the expected sums over all D features, given the sums over the o observed features.
 
-    ``means``: ``(M·K, D)``; ``covariance``: ``(D, D)``; ``observed``: ``(D,)`` bool. The equations are in
-    ``seqmodels.hmm.emissions.missing``.
+    Args:
+        sums: sums of x and of 1 for each component, ``(M·K, o + 1)``.
+        scatter: sum of ``x xᵀ`` over all frames, ``(o, o)``.
+        means, covariance: of the components, ``(M·K, D)``, and shared, ``(D, D)``.
+        observed: True for the observed features, ``(D,)``.
+
+    Returns:
+        The sums ``(M·K, D + 1)`` and the scatter ``(D, D)`` (equations in ``seqmodels.hmm.emissions.missing``).
     """
     slope, b, residual = missing.regression(means, covariance, observed)  # one slope for all, b (M·K, D)
     a, counts = sums[:, :-1] @ slope.T, sums[:, -1:]

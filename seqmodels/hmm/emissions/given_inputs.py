@@ -53,9 +53,10 @@ def log_density_given_inputs(
 
 
 class RegressedColumns(ABC):
-    """The columns of a table of output parameters that depend on inputs.
+    """The columns of a table of output parameters ``(K, P)`` that depend linearly on inputs.
 
-    To add some, define the abstract methods below, and register the emission that has them with ``regressed_columns``.
+    There are L such columns, called locations; each has one slope for each input. To add a kind, define the abstract
+    methods below, and register the emission that has them with ``regressed_columns``.
     """
 
     has_reference: ClassVar[bool] = False  # True if the slopes of the first output parameter are fixed at zero
@@ -64,25 +65,28 @@ class RegressedColumns(ABC):
     @property
     @abstractmethod
     def location(self) -> list[slice]:
-        """Slices of the output parameters that depend on inputs."""
+        """Slices of the P output parameters that cover the L columns that depend on inputs."""
 
     @property
     def places(self) -> list[int]:
-        """Indices of the L output parameters that depend on inputs."""
+        """Indices, among the P output parameters, of the L columns that depend on inputs."""
         return [place for each in self.location for place in range(each.start, each.stop)]
 
     def units(self, scale: Tensor) -> Tensor:
-        """Return the raw size of one encoded unit of each location, ``(L,)``, given that of each feature, ``(D,)``."""
+        """Return the factor from encoded to raw units of each of the L columns, ``(L,)``.
+
+        ``scale (D,)`` is this factor for each feature. Columns without a unit, such as log-odds, have 1.
+        """
         return scale if self.has_units else scale.new_ones(len(self.places))
 
     def labels(self, names: Sequence[Any]) -> list[Any]:
-        """Return a label for each of the L locations, given the names of the columns or symbols."""
+        """Return a label for each of the L columns, given the names of features or symbols; by default these names."""
         return list(names)
 
     @property
     @abstractmethod
     def n_free(self) -> int:
-        """Number of output parameters whose slopes are free parameters."""
+        """Number of the L columns whose slopes are free parameters."""
 
 
 class InputRegression(RegressedColumns):
@@ -126,7 +130,7 @@ def regression_of(observation: Observation, size: int) -> InputRegression:
 
 @singledispatch
 def regressed_columns(emission: Emission) -> RegressedColumns:
-    """Return which columns of the table of an emission depend on inputs: by default those of its observation.
+    """Return which output parameters of an emission depend on inputs: by default those of its observation.
 
     Raises:
         ValueError: the observation has no regression on inputs, or not under its options.
@@ -441,7 +445,11 @@ class DensityRegression(InputRegression):
     def _terms(
         self, row: Tensor, slopes: Tensor, x: Tensor, inputs: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ``Σ_n w_n log p(x_n)`` with its gradient and negative Hessian by row and slopes ``(P + L U,)``."""
+        """Return ``Σ_n w_n log p(x_n)``, its gradient ``(Q,)`` and its negative Hessian ``(Q, Q)``.
+
+        The Q = P + L·U coordinates are the output parameters ``row (P,)``, then the ``slopes`` of L of them for U
+        inputs.
+        """
         places, n = self.places, len(row)
         with torch.enable_grad():
             shift = row.new_zeros(len(x), n)

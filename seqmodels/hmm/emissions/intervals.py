@@ -53,9 +53,9 @@ class DistinctFrames:
 
 
 class IntervalEmission(Emission):
-    """The base of emissions for intervals, which take all but the expected statistics from the density's own emission.
+    """The base of emissions for values of which only an interval is known: expected statistics within the intervals.
 
-    The density's emission is the attribute ``inner``. To add one, define ``_sums``.
+    All else comes from ``inner``, the emission of the density itself. To add one, define ``_sums``.
     """
 
     observation: OfIntervals
@@ -65,9 +65,10 @@ class IntervalEmission(Emission):
         self.inner = emission_of(observation.observation, observation.n_features(size))
 
     def _sums(self, table: Tensor, low: Tensor, high: Tensor, weights: Tensor) -> Tensor:
-        """Return the expected statistics of ``inner`` for distinct intervals from ``low`` to ``high``, both ``(U, D)``.
+        """Return the expected statistics of ``inner`` when each value lies in its interval from ``low`` to ``high``.
 
-        ``weights``: summed posteriors of each interval, ``(U, K)``.
+        ``low`` and ``high``: ends of U distinct rows of intervals, ``(U, D)``; ``weights``: posterior of each state,
+        summed over the frames that have the row, ``(U, K)``.
         """
         raise NotImplementedError
 
@@ -131,7 +132,7 @@ class IntervalEmission(Emission):
         return self.inner.from_labels(self._values(x), None, labels, n_states, generator)
 
     def _values(self, x: Tensor) -> Tensor:
-        """Return the expected value in each interval, ``(N, D)`` in the dtype of ``x``; NaN where nothing is known."""
+        """Return the expected value of each feature in its interval, ``(N, D)``; NaN where that is the whole line."""
         frames = DistinctFrames.of(x)
         low, high = self.observation.ends(frames.values)
         counts = torch.bincount(frames.index, minlength=len(low)).double()

@@ -44,10 +44,11 @@ def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
 
 
 def with_neighbour_means(x: Tensor) -> Tensor:
-    """Return each frame beside the mean of it and ``REACH`` frames on either side, ``(N, 2D)``.
+    """Return each frame joined to the mean of the frames around it, ``(N, 2D)``.
 
-    The means are scaled so that they vary as much as a frame if frames are independent. Clusters of single frames
-    separate states by what they emit but not by their surroundings, and EM hardly leaves such a start.
+    The mean is over the frame and ``REACH`` frames on either side, scaled so that it varies as much as a frame if
+    frames are independent. Clusters of single frames would separate states by what they emit but not by their
+    surroundings, and EM hardly leaves such a start.
     """
     width = 2 * REACH + 1
     padded = torch.cat([x[:1].expand(REACH, -1), x, x[-1:].expand(REACH, -1)])
@@ -83,10 +84,10 @@ def grouped_labels(x: Tensor, groups: Tensor, n_groups: int, n_clusters: int, ge
 
 
 def _sampled(order: Tensor, counts: Tensor, max_rows: int) -> tuple[Tensor, Tensor]:
-    """Return the row numbers of a sample of each group, ``(G, S)``, and a mask of them.
+    """Return the row numbers of a random sample of up to S rows of each of G groups, ``(G, S)``, and a mask ``(G, S)``.
 
-    The mask is False where a shorter group is repeated to fill up. ``order``: all row numbers in random order, sorted
-    by group, ``(N,)``; ``counts``: number of rows of each group, ``(G,)``.
+    The mask is False where rows of a smaller group are repeated as padding. ``order``: all row numbers in random order,
+    sorted by group, ``(N,)``; ``counts``: number of rows of each group, ``(G,)``; ``max_rows``: largest S.
     """
     slots = torch.arange(min(max_rows, int(counts.max())), device=order.device)
     starts = counts.cumsum(0) - counts
@@ -95,9 +96,10 @@ def _sampled(order: Tensor, counts: Tensor, max_rows: int) -> tuple[Tensor, Tens
 
 
 def _seeds(x: Tensor, mask: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
-    """Return the first centres ``(G, M, D)`` of rows ``x (G, S, D)`` by greedy k-means++.
+    """Return M first centres of each group, ``(G, M, D)``, chosen from rows ``x (G, S, D)`` by greedy k-means++.
 
-    Each seed is the best of some candidates drawn in proportion to squared distance from the seeds before it.
+    Each seed is the best of some candidates drawn in proportion to squared distance from the seeds before it. ``mask``
+    is False for rows that are padding, ``(G, S)``.
     """
     mask = mask[:, : x.shape[1]].cpu()
     groups = torch.arange(len(x))
@@ -119,9 +121,9 @@ def _seeds(x: Tensor, mask: Tensor, n_clusters: int, generator: torch.Generator)
 
 
 def _weights(distance: Tensor, mask: Tensor) -> Tensor:
-    """Return the weights with which the next seed is drawn: squared distances, or uniform for the first seed.
+    """Return each row's weight ``(G, S)`` in the draw of the next seed: its squared distance from the seeds so far.
 
-    They are uniform as well where every frame is a seed already.
+    Weights are uniform for the first seed, and where every row is a seed already. ``mask`` is False for padding.
     """
     weights = torch.where(mask & distance.isfinite(), distance, 0.0).double()
     total = weights.sum(1, keepdim=True)
@@ -130,7 +132,10 @@ def _weights(distance: Tensor, mask: Tensor) -> Tensor:
 
 
 def _lloyd(x: Tensor, mask: Tensor, seeds: Tensor) -> Tensor:
-    """Return the centres ``(G, M, D)`` after some rounds of k-means on ``x (G, S, D)``, starting at ``seeds``."""
+    """Return the centres ``(G, M, D)`` after some rounds of k-means on ``x (G, S, D)`` from the centres ``seeds``.
+
+    ``mask`` is False for rows that are padding, ``(G, S)``.
+    """
     (g, m, d), centres = seeds.shape, seeds.to(x.device)
     offsets = m * torch.arange(g, device=x.device).unsqueeze(1)
     weight = mask.to(x.dtype)

@@ -80,9 +80,10 @@ def poisson_regression(
 
 
 def _terms(counts: Tensor, design: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the log-likelihood ``()``, its gradient ``((J - 1) F,)`` and its negative Hessian.
+    """Return the log-likelihood, a scalar, its gradient ``((J - 1) F,)`` and its negative Hessian, for Newton's method.
 
-    The first row of the coefficients is fixed and left out.
+    The arguments are those of ``multinomial_logistic``; the first outcome's coefficients are fixed, so they are left
+    out.
     """
     n_free, width = len(coefficients) - 1, coefficients.shape[1]
     value = design.new_zeros(())
@@ -99,9 +100,10 @@ def _terms(counts: Tensor, design: Tensor, coefficients: Tensor) -> tuple[Tensor
 
 
 def _penalty(n_outcomes: int, width: int, ridge: float) -> Tensor:
-    """Return the matrix of the ridge penalty on coefficients less their first row, ``((J - 1) F, (J - 1) F)``.
+    """Return the ridge penalty's matrix for the coefficients of outcomes 2 to J, ``((J - 1) F, (J - 1) F)``.
 
-    The penalty is the same whichever row is the first.
+    ``n_outcomes`` is J, ``width`` the number F of columns of the design. Which outcome is the first makes no
+    difference.
     """
     between = torch.eye(n_outcomes - 1, dtype=torch.float64) - 1 / n_outcomes
     slopes = torch.ones(width, dtype=torch.float64)

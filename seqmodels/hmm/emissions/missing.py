@@ -15,7 +15,10 @@ from torch import Tensor
 
 
 def by_pattern(x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield each pattern of missingness, ``observed (D,)`` bool, with the indices ``(n,)`` of the rows that have it."""
+    """Yield each set of features that are observed together in rows of ``x``, with the indices ``(n,)`` of these rows.
+
+    The set is a mask ``observed (D,)``, True for features that are not NaN.
+    """
     observed = ~torch.isnan(x)
     which = _numbered(observed)
     order, sizes = which.argsort(stable=True), torch.bincount(which)
@@ -24,7 +27,7 @@ def by_pattern(x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _numbered(observed: Tensor) -> Tensor:
-    """Return a number 0, 1, ... for each distinct row, ``(N,)``.
+    """Return for each row of a boolean matrix ``(N, D)`` the number of its distinct value, ``(N,)``, counted from 0.
 
     The rows are compared 32 bits at a time, because finding unique rows directly is slow.
     """

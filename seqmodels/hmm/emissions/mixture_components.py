@@ -35,9 +35,10 @@ class ComponentBlock:
     result: Tensor | None = None
 
     def sum_up(self, exponent: Tensor, factor: Tensor | None) -> None:
-        """Write the sum over the components of each frame and state, as ``factor · 2^exponent``, both ``(K, N)``.
+        """Write the density of each frame in each state as ``factor`` times ``2^exponent``, both ``(K, N)``.
 
-        ``factor`` is None if there is one component, whose logarithm is then the exponent.
+        A density is the sum over components. ``factor`` is None if there is one component, whose logarithm is the
+        exponent.
         """
         if factor is None:
             exponent[:, self.rows] = self.components[0].to(exponent.dtype)
@@ -61,9 +62,10 @@ class ComponentBlock:
             factor[:, self.rows] = self.components.sum(0).to(factor.dtype)
 
     def responsibilities(self, gamma: Tensor, factor: Tensor | None) -> Tensor:
-        """Return the posteriors of state and component, ``(M·K, n)``, given posteriors of the states, ``gamma (N, K)``.
+        """Return the posterior of each state and component in n frames, ``(M·K, n)``, after ``sum_up``.
 
-        The components and ``factor`` are overwritten.
+        ``gamma``: posterior of each state in all N frames, ``(N, K)``; ``factor``: the sums that ``sum_up`` wrote. The
+        components and ``factor`` are overwritten.
         """
         weight = gamma.T[:, self.rows]  # (K, n)
         if factor is None:
@@ -86,7 +88,13 @@ def _on_gpu(components: Tensor, exponent: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Memo:
-    """The summed blocks of all frames, the factors of their sums, and whether values are missing."""
+    """Intermediate results of an E-step, from which responsibilities are computed.
+
+    Attributes:
+        blocks: the components of all frames after ``sum_up``.
+        factor: the factors that ``sum_up`` wrote, ``(K, N)``; None if there is one component.
+        has_missing: True if any value is missing.
+    """
 
     blocks: list[ComponentBlock]
     factor: Tensor | None
@@ -102,9 +110,14 @@ def mixture_densities(
     *,
     has_missing: bool = False,
 ) -> tuple[PowerDensities, Memo]:
-    """Return the densities of N frames in K states, and a memo with the summed blocks for the M-step.
+    """Return the densities of N frames under mixtures in K states, and what the M-step needs for responsibilities.
 
-    ``shape`` is ``(M, K, N)``, with M components in each state. Densities lie in the buffers of ``scratch``.
+    Args:
+        blocks: weighted log2-densities of the components, for some frames at a time, in order.
+        shape: ``(M, K, N)``, with M components in each state.
+        dtype, device: precision and device of the densities.
+        scratch: buffers that hold the densities.
+        has_missing: True if any value of the frames is missing.
     """
     exponent, factor = _sums(shape, dtype, device, scratch)
     summed = []
@@ -117,9 +130,10 @@ def mixture_densities(
 def mixture_log_prob(
     blocks: Iterable[ComponentBlock], shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Return the log-densities of N frames in K states in nats, ``(N, K)``.
+    """Return the log-densities of N frames under mixtures in K states in nats, ``(N, K)``.
 
-    Each block is dropped after it is summed, because memory may not hold all of them.
+    The arguments are as in ``mixture_densities``. Each block is dropped after it is summed, because memory may not hold
+    all of them.
     """
     exponent, factor = _sums(shape, dtype, device, Scratch())
     for block in blocks:

@@ -15,7 +15,10 @@ from seqmodels.observations.moment_matching import MomentMatching
 
 @emission_of.register(MomentMatching)
 class MomentEmission(Emission):
-    """The emission of ``MomentMatching``, with the statistics ``Σ_t γ_t s(x_t)`` and ``Σ_t γ_t`` of each state."""
+    """The emission of ``MomentMatching``, whose M-step matches each state's average of the statistics ``s(x)``.
+
+    The statistics are ``Σ_t γ_t s(x_t)`` and ``Σ_t γ_t`` of each state.
+    """
 
     observation: MomentMatching
 

@@ -27,7 +27,10 @@ N_HALVINGS = 60  # bisection steps of the equation in the size
 
 
 def first_of_bins() -> Tensor:
-    """Return the first ``j`` of each bin, followed by infinity, ``(B + 1,)`` float64."""
+    """Return the least integer of each of the B bins that integers are put in, then infinity, ``(B + 1,)``.
+
+    Bins hold one integer each up to ``N_EXACT``, and then widen by 10 %. The result is float64.
+    """
     firsts = [float(j) for j in range(N_EXACT)]
     while firsts[-1] < LARGEST_COUNT:
         firsts.append(math.floor(max(firsts[-1] + 1, firsts[-1] * GROWTH)))
@@ -36,10 +39,10 @@ def first_of_bins() -> Tensor:
 
 @emission_of.register(NegativeBinomial)
 class NegativeBinomialEmission(IndependentEmission):
-    """The emission of ``NegativeBinomial``.
+    """The EM pieces of ``NegativeBinomial``, whose table holds log-means and log-sizes of D features, ``(K, 2D)``.
 
-    The statistics of each feature are ``Σ γ`` over the frames that show it, ``Σ γ x``, and the weights of the B bins,
-    ``(K, 2 + B, D)``.
+    The statistics of each feature are ``Σ γ`` over the frames that show it, ``Σ γ x``, and the weights of the B bins
+    of integers below the counts (``first_of_bins``), ``(K, 2 + B, D)``.
     """
 
     observation: NegativeBinomial
@@ -72,7 +75,11 @@ class NegativeBinomialEmission(IndependentEmission):
         return (torch.cat([moments, (partial + beyond * self._weights(size, firsts)).movedim(-1, 1)], 1),)
 
     def _weights(self, size: Tensor, firsts: Tensor) -> Tensor:
-        """Return the weight of each bin that lies wholly below a count, ``(K, D, B)``."""
+        """Return the weight that a bin adds for a count above all its integers, ``(K, D, B)``.
+
+        ``size``: the negative binomial's size r before the M-step, ``(K, D)``; ``firsts``: least integer of each bin,
+        then infinity, ``(B + 1,)``.
+        """
         r, begin, end = size.unsqueeze(-1), firsts[:-1], firsts[1:].clamp(max=2 * LARGEST_COUNT)
         weights = (r + begin) * (torch.digamma(r + end) - torch.digamma(r + begin))
         return torch.where(end - begin == 1, 1.0, weights)

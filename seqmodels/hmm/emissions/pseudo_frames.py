@@ -16,7 +16,7 @@ from seqmodels.observations.gaussian_mixture import PseudoFrames
 def pseudo_frame_sums(
     prior: PseudoFrames, log_weights: Tensor, means: Tensor, first: Tensor, observed: Tensor, *, diagonal: bool
 ) -> Tensor:
-    """Return the sums of features that the prior adds to the statistics, ``(K, M, F)``.
+    """Return the sums of features that a prior of pseudo-frames adds to the statistics of a mixture, ``(K, M, F)``.
 
     They are zero for components of weight zero. The new mean m is the mean of the observed frames and ``mean_count``
     frames at ``mean``. The other ``count - mean_count`` frames are at m itself: they do not move it, and they bring the
@@ -86,7 +86,7 @@ def check_pseudo_frames(prior: PseudoFrames) -> None:
 
 @dataclass(frozen=True)
 class Believed:
-    """The prior ``PseudoFrames`` as float64 tensors, one entry for each component.
+    """The parameters of a ``PseudoFrames`` prior as float64 tensors, with one entry for each component.
 
     Attributes:
         count, mean_count: number of pseudo-frames for the component and for its mean, ``(K, M, 1)``; 0 for components
@@ -101,7 +101,7 @@ class Believed:
 
     @classmethod
     def of(cls, prior: PseudoFrames, log_weights: Tensor, size: int) -> Believed:
-        """Return the tensors of ``prior`` for components with log-weights ``(K, M)`` over ``size`` features."""
+        """Return the parameters of ``prior`` for components with log-weights ``(K, M)``, over ``size`` features."""
         check_pseudo_frames(prior)
         shape = (*log_weights.shape, size)
         absent = log_weights == -math.inf

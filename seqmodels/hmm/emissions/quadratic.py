@@ -66,7 +66,7 @@ def precise_enough(signal: Tensor, x: Tensor, dtype: torch.dtype, largest: float
 
 
 def cancels(signal: Tensor) -> bool:
-    """Return True if even float64 loses the value of θ · φ, so that deviations must be squared themselves.
+    """Return True if even in float64 rounding errors swamp θ · φ, so that squared deviations must be computed instead.
 
     ``signal`` is μᵀΣ⁻¹μ of each Gaussian.
     """
@@ -98,7 +98,10 @@ def largest_precision(factor: Tensor) -> Tensor:
 
 
 def moments(sums: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``Σ w wᵀ (..., D, D)``, ``Σ w (..., D)`` and ``Σ 1 (...)``, given sums of features ``(..., F)``."""
+    """Split sums of quadratic features ``(..., F)`` into ``Σ w wᵀ (..., D, D)``, ``Σ w (..., D)`` and ``Σ 1 (...)``.
+
+    ``size`` is D, the length of the vectors w.
+    """
     i, j = torch.triu_indices(size, size, device=sums.device)
     products, linear, count = sums.split([len(i), size, 1], dim=-1)
     matrix = torch.zeros(*sums.shape[:-1], size, size, dtype=sums.dtype, device=sums.device)
@@ -108,7 +111,7 @@ def moments(sums: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def sums_of_moments(products: Tensor, first: Tensor, counts: Tensor) -> Tensor:
-    """Return the sums of features ``(..., F)`` that have the given moments; the inverse of ``moments``."""
+    """Join ``Σ w wᵀ (..., D, D)``, ``Σ w (..., D)`` and ``Σ 1 (...)`` to sums of quadratic features ``(..., F)``."""
     i, j = torch.triu_indices(first.shape[-1], first.shape[-1], device=first.device)
     return torch.cat([products[..., i, j], first, counts.unsqueeze(-1)], dim=-1)
 

@@ -48,10 +48,13 @@ def can_run(components: Tensor, exponent: Tensor) -> bool:
 
 
 def sum_up(components: Tensor, exponent: Tensor, factor: Tensor, smallest: float) -> None:
-    """Replace the log2 of components, ``(M, K, n)``, by densities over the largest of each state, in place.
+    """Sum the M weighted components of each of K states in n frames, in place, from their log2 ``(M, K, n)``.
 
-    The log2 of that largest and the sum of the densities are written to ``exponent`` and ``factor``, both ``(K, n)``
-    with frames adjacent in memory. ``smallest``: densities are at least ``2^smallest`` times the largest.
+    Args:
+        components: log2 of weight times density; overwritten by the components over the largest of each state.
+        exponent: filled with the log2 of that largest, ``(K, n)``, with frames adjacent in memory.
+        factor: filled with the sum over components of the new ``components``, ``(K, n)``, in the same layout.
+        smallest: components count as at least ``2^smallest`` times the largest.
     """
     m, k, n = components.shape
     size = max(2, int(triton.next_power_of_2(m)))

@@ -98,7 +98,7 @@ class Frozen(Configurable):
 
 
 def _kept(is_frozen: Tensor, previous: Tensor | None, updated: Tensor | None) -> Tensor | None:
-    """Return the ``updated`` slopes ``(K, ., U)``, but the ``previous`` ones for each state that is frozen."""
+    """Return the ``updated`` slopes ``(K, ..., U)``, with the ``previous`` ones in place for each frozen state."""
     if previous is None or updated is None:
         return updated
     return torch.where(is_frozen[:, None, None], previous, updated)
@@ -155,7 +155,7 @@ class Tying:
         return tuple(s.new_zeros(n, *s.shape[1:]).index_add_(0, group.to(s.device), s) for s in statistics)
 
     def one_each(self, table: Tensor) -> Tensor:
-        """Return the rows of a table ``(K, P)`` for the first state of each group, ``(G, P)``."""
+        """Return the rows of a table ``(K, P)`` for the first state of each of the G groups, ``(G, P)``."""
         states = torch.arange(len(self.group))
         first = torch.full((self.n_groups,), len(self.group)).scatter_reduce(0, self.group, states, "amin")
         return table[first.to(table.device)]
@@ -167,14 +167,19 @@ class Tying:
 
 @dataclass(frozen=True)
 class Constraints:
-    """Parameters that EM leaves unchanged (``frozen``), and states that share an emission (``tying``)."""
+    """Restrictions on the M-step of a chain.
+
+    Attributes:
+        frozen: parameters that EM leaves unchanged.
+        tying: which states share an emission.
+    """
 
     frozen: Frozen
     tying: Tying
 
     @property
     def frozen_groups(self) -> Tensor:
-        """A mask of the distinct emissions, ``(G,)``, which is True where that of a state of the group is frozen."""
+        """A mask of the G distinct emissions, ``(G,)``, True where the emission of a state of the group is frozen."""
         is_frozen = torch.zeros(self.tying.n_groups, dtype=torch.bool)
         is_frozen[self.tying.group[self.frozen.rows(self.frozen.emission, len(self.tying.group))]] = True
         return is_frozen

@@ -69,19 +69,23 @@ class MAPObjective:
         return of_tables + float(self.inputs.log_prior(parameters))
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """Return a row of the history, with figures in nats per raw unit.
+        """Return a row of the fit's ``history_``: the figures after an EM step, in nats per raw unit.
 
         Args:
             step: number of the step.
             seconds: time since the start of the run.
             log_prob: log-probability of the encoded data, in nats.
             log_prior: log-density of the prior, in nats.
-            table: output parameters of the states, ``(K, P)``, from which the states on a floor are counted.
+            table: output parameters of the states, ``(K, P)``, from which states with a variance at its lower bound are
+                counted.
         """
         return self.figures(step, seconds, log_prob, log_prior, int(self.emission.floor_hits(table).sum()))
 
     def figures(self, step: float, seconds: float, log_prob: float, log_prior: float, floor_hits: int) -> Row:
-        """Return a row of the history as ``row`` does, for a known number of states that are on a floor."""
+        """Return a row of the history as ``row`` does, given the number of states with a variance at its lower bound.
+
+        That number is ``floor_hits``.
+        """
         per_unit = (log_prob + self.log_det) / self.n_units
         return {
             "step": step,
@@ -92,12 +96,12 @@ class MAPObjective:
         }
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """Return the parameters that maximise the expected log-probability plus the log-prior."""
+        """Return the parameters that maximise the expected log-probability plus the log-prior: the M-step."""
         return m_step(parameters, expectations, self)
 
 
 class EMObjective(Protocol):
-    """The objective that the M-steps of a run increase; ``log_prob`` and ``log_prior`` are in nats of encoded data."""
+    """An objective that the M-steps of EM increase: log p(x), or a bound of it, plus a log-prior, in nats."""
 
     @property
     def emission(self) -> Emission:
@@ -107,10 +111,14 @@ class EMObjective(Protocol):
         """Return the term that the objective adds to the log-probability of the data, in nats."""
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """Return a row of the history, with figures in nats per raw unit."""
+        """Return a row of the fit's ``history_``: the figures after an EM step, in nats per raw unit.
+
+        ``log_prob`` and ``log_prior`` are the objective's two terms in nats of encoded data; ``table`` has the output
+        parameters of the states, ``(K, P)``.
+        """
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """Return the parameters that increase the objective most, given expected counts."""
+        """Return the parameters that increase the objective most, given expected counts: the M-step."""
 
 
 # -- the E-step ----------------------------------------------------------------------------------------------
@@ -224,10 +232,19 @@ def e_step(
 def _expectations(
     stacked: Parameters, table: Tensor, n_chains: int, emission: Emission, batch: PackedBatch, dtype: torch.dtype
 ) -> tuple[list[Expectations], list[int]]:
-    """Return the expected counts of one batch for each chain, and the positions of sequences that have probability
-    zero.
+    """Return the expected counts of one batch for each of R chains, computed side by side (the E-step).
 
-    If there are sequences of probability zero, the first list is empty.
+    Args:
+        stacked: parameters of all chains, with a leading axis R.
+        table: output parameters of all their states, ``(R K, P)``.
+        n_chains: number of chains, R.
+        emission: the emission that all chains share.
+        batch: some sequences.
+        dtype: precision of the densities.
+
+    Returns:
+        The expectations of each chain, and the positions of sequences that have probability zero. If there are any, the
+        first list is empty.
     """
     if stacked.table_slopes is None:
         densities, memo = emission.evaluate(table, batch.x, batch.past, dtype, batch.scratch)
@@ -398,7 +415,7 @@ class BaumWelch:
 
     @classmethod
     def on_batches(cls, objective: MAPObjective, batches: Sequence[PackedBatch], dtype: torch.dtype) -> BaumWelch:
-        """Return EM of HMMs on packed batches, for any number of chains side by side."""
+        """Return EM of ordinary HMMs on packed batches, for any number of chains side by side."""
 
         def expect(chains: Sequence[Parameters], interruption: Interruption) -> list[Expectations] | None:
             return e_step(chains, objective.emission, batches, dtype, interruption)

@@ -70,7 +70,7 @@ def check_initial(parameters: Parameters, start: Start, topology: Topology) -> N
 
 
 def stationary_initial(transition: Tensor, final: Tensor | None) -> Tensor:
-    """Return the stationary distribution ``(K,)`` of an irreducible chain.
+    """Return the stationary distribution ``(K,)`` of an irreducible chain with transitions ``(K, K)``.
 
     If ``final`` is not None, ends are events and the result is the distribution of the state given that the sequence
     goes on.
@@ -151,7 +151,10 @@ def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Te
 def stationary_step(
     counts: np.ndarray, previous: np.ndarray, first: np.ndarray, is_free: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of ``stationary_rows`` as an array, and the first state's distribution for them, ``(K,)``."""
+    """Return the transition probabilities of ``stationary_rows`` as an array, and their stationary distribution.
+
+    The arguments are those of ``stationary_rows``, as arrays; the stationary distribution has shape ``(K,)``.
+    """
     k = len(first)
     if previous.shape[1] > k:
         rows = _with_ends(counts, previous, first, is_free[:, None])
@@ -201,7 +204,11 @@ Perron = tuple[np.ndarray, float, np.ndarray]
 
 
 def _objective(rows: np.ndarray, counts: np.ndarray, first: np.ndarray) -> tuple[float, Perron | None]:
-    """Return Q of a chain with ends, and its Perron vectors; -inf and None if it has no stationary distribution."""
+    """Return the M-step's objective Q of a chain with ends in nats, and the chain's Perron vectors (see ``_perron``).
+
+    They are -inf and None if the chain has no stationary distribution. ``rows`` and ``counts``: transitions and, in the
+    last column, ends, ``(K, K + 1)``; ``first``: expected first states, ``(K,)``.
+    """
     try:
         perron = _perron(rows[:, : len(first)], has_final=True)
     except np.linalg.LinAlgError:
@@ -214,10 +221,10 @@ def _objective(rows: np.ndarray, counts: np.ndarray, first: np.ndarray) -> tuple
 
 
 def _perron(transition: np.ndarray, *, has_final: bool) -> Perron:
-    """Return Perron vectors and value: ``π (K,)``, ``ρ`` and ``v (K,)``.
+    """Return the largest eigenvalue ``ρ`` of the transitions, with its left and right eigenvectors π and v, ``(K,)``.
 
-    They satisfy ``π A = ρ π``, ``A v = ρ v``, ``Σ π = 1`` and ``π v = 1``. Without ends ``ρ`` is 1 and ``v`` is all
-    ones.
+    They satisfy ``π A = ρ π``, ``A v = ρ v``, ``Σ π = 1`` and ``π v = 1``, and are returned in the order ``π, ρ, v``.
+    Without ends ``ρ`` is 1 and ``v`` is all ones.
     """
     k = len(transition)
     if not has_final:
@@ -231,7 +238,13 @@ def _perron(transition: np.ndarray, *, has_final: bool) -> Perron:
 
 
 def _influence(transition: np.ndarray, first: np.ndarray, pi: np.ndarray, rho: float, v: np.ndarray) -> np.ndarray:
-    """Return ``y``, ``(K,)``, with which the derivative of ``Σ γ_i log π_i`` by ``a_ij`` is ``π_i y_j``."""
+    """Return y ``(K,)``, for which the derivative of ``Σ γ_i log π_i`` by the transition ``a_ij`` is ``π_i y_j``.
+
+    Args:
+        transition: transition probabilities, ``(K, K)``.
+        first: expected first states γ, ``(K,)``.
+        pi, rho, v: the results of ``_perron``.
+    """
     slope = np.divide(first, pi, out=np.zeros_like(pi), where=first > 0) - first.sum()
     influence: np.ndarray = np.linalg.solve(rho * np.eye(len(pi)) - transition + np.outer(v, pi), slope)
     return influence

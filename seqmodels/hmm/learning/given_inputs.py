@@ -26,7 +26,7 @@ MOST_ITERATIONS = 30  # iterations of one search in an M-step
 
 @dataclass(frozen=True)
 class InputOptions:
-    """The columns of the inputs on which each part of a model is regressed, and the prior of the slopes.
+    """Which columns of the inputs each part of a model is regressed on, and the prior of the slopes.
 
     Attributes:
         n_inputs: number of inputs of the model, U.
@@ -80,8 +80,8 @@ class InputOptions:
     def free_slopes(self, parameters: Parameters, emission: Emission) -> tuple[Tensor, Tensor, Tensor]:
         """Return masks of the slopes that are learned, for transitions, the table and the first state.
 
-        The shapes are ``(K, K, U)``, ``(K, P, U)`` and ``(K, U)``. Slopes of reference categories, and of inputs that
-        the options do not name, are False.
+        The shapes are ``(K, K, U)``, ``(K, P, U)`` and ``(K, U)``. Slopes of reference categories, which are fixed at
+        zero, and of inputs that the options do not name, are False.
         """
         of_table = torch.zeros_like(parameters.table, dtype=torch.bool)
         if self.emission:
@@ -116,7 +116,7 @@ class InputOptions:
 
 @dataclass(frozen=True)
 class InputStatistics:
-    """Posterior of each of N steps beside its inputs, as the regressions of an M-step read them.
+    """The sufficient statistics of regressions on inputs: for each of N steps its inputs and its posterior.
 
     An attribute is None if no regression of the model reads it.
 
@@ -146,7 +146,7 @@ class InputStatistics:
     def of_batch(
         cls, parameters: Parameters, batch: PackedBatch, gamma: Tensor, first: Tensor, transitions: Tensor | None
     ) -> InputStatistics | None:
-        """Return what the regressions of ``parameters`` read of a batch; None if its sequences have no inputs.
+        """Return the statistics that the regressions of ``parameters`` need; None if the sequences have no inputs.
 
         Args:
             parameters: the parameters, which have slopes for everything that is regressed on inputs.
@@ -304,7 +304,8 @@ def maximised_emissions(
 ) -> tuple[Tensor, Tensor]:
     """Return output parameters at inputs of zero, ``(K, P)``, and their slopes, ``(K, P, U)``, after an M-step.
 
-    Each state is a regression of its own. Columns of the table that are not the observation's do not change.
+    Each state is a regression of its own. Columns of the table that do not belong to the observation, such as
+    parameters of durations, do not change.
     """
     assert parameters.table_slopes is not None
     assert statistics.x is not None
@@ -323,8 +324,9 @@ def maximised_emissions(
 
 
 def relative_to_references(parameters: Parameters) -> Parameters:
-    """Return parameters with the same probabilities, in which the slopes of references and impossible states are
-    zero.
+    """Return parameters of the same probabilities in which references and impossible states have slopes of zero.
+
+    References are the categories of a multinomial regression, relative to which the others are measured.
     """
     of_transitions, of_first = parameters.transition_slopes, parameters.initial_slopes
     if of_transitions is not None and parameters.generator is not None:

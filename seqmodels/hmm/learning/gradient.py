@@ -121,9 +121,10 @@ def gradient_ascent(
 
 
 class Unconstrained(nn.Module):
-    """A module with the parameters of a chain as unconstrained weights: logits or log-rates, output parameters, slopes.
+    """A module whose weights are the parameters of a chain on an unconstrained scale.
 
-    Calling it returns ``Parameters``. Probabilities and rates that are zero at the start stay zero.
+    They are logits of probabilities or logarithms of rates, output parameters and slopes. Calling the module returns
+    ``Parameters``. Probabilities and rates that are zero at the start stay zero.
     """
 
     def __init__(

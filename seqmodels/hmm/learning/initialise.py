@@ -114,7 +114,7 @@ def _known_state(states: Tensor) -> Tensor:
 def _labels(
     emission: Emission, frames: _Frames, topology: Topology, tying: Tying, generator: torch.Generator
 ) -> Tensor:
-    """Return a first guess of the state of each frame, ``(N,)``, which is the known state where there is one."""
+    """Return a first guess of the state of each frame, ``(N,)``; where the state is known, it is that state."""
     k, known = len(tying.group), frames.known
     if topology.is_ordered:
         guess = _equal_parts(frames.lengths, k)
@@ -150,7 +150,7 @@ def _most_probable(
 
 
 def _state_of_group(groups: Tensor, tying: Tying, generator: torch.Generator) -> Tensor:
-    """Return a state for each frame, ``(N,)``, drawn with equal probabilities from the states of the frame's group."""
+    """Return a state for each frame, ``(N,)``, drawn evenly from the states of the frame's group of tied states."""
     size = torch.bincount(tying.group)
     order, first = torch.argsort(tying.group, stable=True), size.cumsum(0) - size
     choice = torch.rand(len(groups), generator=generator, dtype=torch.float64)
@@ -159,7 +159,11 @@ def _state_of_group(groups: Tensor, tying: Tying, generator: torch.Generator) ->
 
 
 def _counts(labels: Tensor, lengths: Tensor, n_states: int) -> tuple[Tensor, Tensor]:
-    """Return how often each state is the first, ``(K,)``, and is followed by each state or the end, ``(K, K + 1)``."""
+    """Return counts of first states, ``(K,)``, and of what follows each state, ``(K, K + 1)``, in guessed paths.
+
+    The last column counts ends. ``labels (N,)``: states of all frames, sequence after sequence; ``lengths (n,)``:
+    number of frames of each sequence.
+    """
     last = lengths.cumsum(0) - 1
     next_label = torch.full_like(labels, n_states)
     next_label[:-1] = labels[1:]

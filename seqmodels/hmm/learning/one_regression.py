@@ -45,7 +45,10 @@ class RegressionBatch:
 
     @classmethod
     def of(cls, batch: PackedBatch, corpus: Corpus, emission: AutoregressiveEmission) -> RegressionBatch:
-        """Prepare a batch that was packed without the filter's beliefs about its missing values."""
+        """Return a batch prepared for the E-steps of the autoregression ``emission`` with one state.
+
+        The batch must not contain the filter's beliefs about missing values yet.
+        """
         assert batch.past is not None, "an autoregression is given its past"
         gaps = Gaps.of([corpus.sequences[i] for i in batch.indices], emission.observation.order)
         device, is_complete = batch.x.device, torch.ones(len(batch.x), dtype=torch.bool, device=batch.x.device)

@@ -44,7 +44,7 @@ class StartData:
 
 @dataclass(frozen=True)
 class ChainArguments:
-    """The constructor's arguments that describe a chain, unchanged and unchecked.
+    """A model's constructor arguments that describe its chain, as the user passed them.
 
     They are checked when they are needed and not before, because checking them takes as long as scoring a short series.
 
@@ -330,7 +330,7 @@ def check_numbers(n_states: int, n_init: int | Literal["auto"], max_iter: int, t
 
 
 def check_table_size(n_states: int, n_numbers: int) -> None:
-    """Raise ``ValueError`` if emission tables with ``n_numbers`` numbers for each state would not fit into memory."""
+    """Raise ``ValueError`` if emission tables with ``n_numbers`` parameters a state would not fit into memory."""
     refuse_beyond_memory(
         f"the emissions of {n_states} states, {n_numbers} numbers each,",
         24.0 * n_states * n_numbers,  # a table, its statistics and the table after

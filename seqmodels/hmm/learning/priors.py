@@ -80,7 +80,6 @@ class Pseudocounts(Configurable):
 
     @property
     def _are_zero(self) -> bool:
-        """True if no count is added anywhere, which is the default."""
         counts = (self.initial, self.transition, self.sticky, self.final)
         return all(isinstance(count, int | float) and count == 0 for count in counts)
 

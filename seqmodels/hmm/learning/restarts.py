@@ -64,10 +64,10 @@ def best_of(
     device: torch.device,
     together: int = 1,
 ) -> FitResult[Parameters]:
-    """Return the best result of ``run`` among ``n`` starts.
+    """Return the best result of an algorithm from ``n`` starts.
 
     Args:
-        starts: makes all starts when they are needed; every process then takes those of process 0.
+        starts: function that makes the parameters of all starts; every process then takes those of process 0.
         n: number of starts.
         run: the algorithm, which fits from some starts.
         max_iter: most steps of each start, for the progress bar.
@@ -154,7 +154,7 @@ def starts_from_arrays(arrays: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
 
 
 def warn_of_floor(result: FitResult[Parameters], observation: Observation) -> None:
-    """Warn, at the line that called ``fit``, if some states of the result are on a floor of variances or scales."""
+    """Warn, at the line that called ``fit``, if variances or scales of some states are at their lower bound."""
     hits = int(result.last_row["floor_hits"])
     if hits:
         floors: dict[str, list[float]] = {"min_covariance": [], "min_scale": []}

@@ -67,7 +67,10 @@ class SmallData:
         return ParametersInLoops(parameters, self.objective, self.batches, self.dtype)
 
     def e_step(self, parameters: Sequence[ParametersInLoops], interruption: Interruption) -> list[float]:
-        """Fill the sums of each start and return the log-probability of the data, by weight, in nats."""
+        """Run the E-step of each start, whose expected counts are kept in ``parameters``, and return log p(x) in nats.
+
+        There is one log-probability of the weighted data for each start. ``interruption`` is not asked.
+        """
         return [steps.expect() for steps in parameters]
 
     def row(self, step: int, seconds: float, parameters: ParametersInLoops, expectations: float) -> Row:
@@ -122,7 +125,7 @@ class ParametersInLoops:
         self.emission = _emission_of(start, objective, batches, dtype)
 
     def expect(self) -> float:
-        """Fill the counts and the emission's sums, and return log p(x) in nats, by weight.
+        """Run the E-step: fill the expected counts of chain and emission, and return log p(x) by weight in nats.
 
         Raises:
             ValueError: a sequence has probability zero; the message names it.
@@ -140,7 +143,7 @@ class ParametersInLoops:
         return total
 
     def maximise(self) -> None:
-        """Overwrite the parameters with their maximum a posteriori, given the counts and the emission's sums."""
+        """Run the M-step: overwrite the parameters with their maximum a posteriori, given the expected counts."""
         from seqmodels.hmm.learning.chain_loops import maximise_chain
 
         if self.start == "stationary":
@@ -188,13 +191,19 @@ class ParametersInLoops:
         )
 
     def expectations(self, log_prob: float) -> Expectations:
-        """Return the sums of the last E-step as ``Expectations`` with this ``log_prob``."""
+        """Return the expected counts of the last E-step as ``Expectations`` with this ``log_prob``."""
         first, xi, last = (torch.from_numpy(count) for count in self.counts)
         return Expectations(log_prob, first, xi, last, self.emission.statistics())
 
 
 class _Expected(NamedTuple):
-    """The result of an E-step on one batch: log p(x) and expected counts, by weight, and posteriors ``(N, K)``."""
+    """The result of an E-step on one batch of N frames, multiplied by the batch's weight but for the posteriors.
+
+    Attributes:
+        log_prob: log p(x) in nats.
+        counts: expected starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``.
+        gamma: posterior of each state in each frame, ``(N, K)``.
+    """
 
     log_prob: float
     counts: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -203,7 +212,17 @@ class _Expected(NamedTuple):
 
 @dataclass(frozen=True)
 class _Batch:
-    """A batch of N frames in the form that compiled loops read, with the arrays that they fill."""
+    """A batch of N frames of n sequences in the form that compiled loops read, with the arrays that they fill.
+
+    Attributes:
+        packed: the batch.
+        is_impossible: True for states that a frame cannot be in, ``(N, K)``; None if all states are possible.
+        weights: weight of each sequence, ``(n,)``.
+        gamma: filled with posteriors, ``(N, K)``.
+        memory: scratch arrays, ``(N, K)`` and ``(N,)``.
+        by_rank: arrays with an entry for each sequence in order of length, such as its log-probability.
+        counts: filled with expected starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``.
+    """
 
     packed: PackedBatch
     is_impossible: np.ndarray | None
@@ -222,8 +241,9 @@ class _Batch:
         return cls(batch, is_impossible, weights, np.empty((n, k)), memory, by_rank, counts)
 
     def expect(self, em: ParametersInLoops, log_b: np.ndarray) -> _Expected:
-        """Return the expectations of this batch under the parameters of ``em``, for log-densities ``log_b``, ``(N,
-        K)``.
+        """Run the E-step on this batch under the parameters of ``em``.
+
+        ``log_b``: log-density of each frame in each state, ``(N, K)``.
 
         Raises:
             ValueError: a sequence has probability zero; the message names it.
@@ -261,7 +281,7 @@ def _emission_of(
 
 
 class _TensorEmission:
-    """An emission without compiled loops of its own, computed by tensor operations."""
+    """An ``EmissionInLoops`` made of tensor operations, for an emission that has no compiled loops of its own."""
 
     def __init__(
         self,

@@ -170,7 +170,7 @@ class _StationaryObjective:
         return self.fixed.index_put(places, free.view(-1, self.fixed.shape[2]))
 
     def _log_p(self, logits: Tensor) -> Tensor:
-        """Return log-probabilities of transitions for logits ``(..., K, K)``; those that are not allowed are -inf."""
+        """Return log-probabilities of transitions for logits ``(..., K, K)``: -inf where these are impossible."""
         return torch.where(self.allowed, logits, -torch.inf).log_softmax(-1)
 
     def _values(self, free: Tensor) -> tuple[Tensor, Tensor]:
@@ -191,6 +191,5 @@ class _StationaryObjective:
 
 
 def _coefficients_of(transition: Tensor, slopes: Tensor, allowed: Tensor) -> Tensor:
-    """Return logits at inputs of zero and the slopes together, ``(K, K, F)``."""
     logits = torch.where(allowed, transition, 1.0).log()
     return torch.cat([logits.unsqueeze(2), slopes], 2)

@@ -39,7 +39,7 @@ StepOfParts = Callable[[Parameters, Any, Corpus, list[Subsequence]], Expectation
 
 @dataclass(frozen=True)
 class BatchUpdate:
-    """The M-step after a mini-batch.
+    """The M-step of stepwise EM after each mini-batch.
 
     Attributes:
         objective: the objective that M-steps increase.
@@ -55,8 +55,13 @@ class BatchUpdate:
     def __call__(
         self, parameters: Parameters, statistics: RunningStatistics | None, batch: Expectations, n_frames: float
     ) -> tuple[Parameters, RunningStatistics]:
-        """Return the parameters after the M-step, and the running statistics with the ``batch`` of ``n_frames``
-        frames.
+        """Return the parameters after the M-step, and the running statistics updated by a mini-batch.
+
+        Args:
+            parameters: parameters before the step.
+            statistics: running statistics of the batches before; None if there are none.
+            batch: expected counts of the mini-batch.
+            n_frames: number of its frames, by weight.
         """
         if statistics is None:
             statistics = RunningStatistics.first(batch, n_frames)
@@ -193,7 +198,7 @@ class Stepwise:
     def one_step(
         self, parameters: Parameters, statistics: RunningStatistics | None, corpus: Corpus, number: int
     ) -> tuple[Parameters, RunningStatistics, Row]:
-        """Take one M-step from the running statistics and the whole corpus, and return its results.
+        """Take one M-step of stepwise EM in which the whole corpus is one mini-batch, as ``partial_fit`` does.
 
         Returns:
             The parameters after it, the running statistics with the corpus, and a row of the history, number
@@ -216,7 +221,7 @@ class Stepwise:
 
 @dataclass
 class _Epoch:
-    """The state of an epoch in progress.
+    """The state of an epoch of stepwise EM in progress.
 
     Attributes:
         first: parameters at its start.
@@ -254,7 +259,11 @@ class _Epoch:
 def e_step_of_subsequences(
     parameters: Parameters, emission: Emission, corpus: Corpus, subsequences: list[Subsequence]
 ) -> Expectations:
-    """Return the expectations of these subsequences; raises ``ValueError``, naming a sequence, if one is impossible."""
+    """Return log p(x) and the expected counts of some subsequences, computed with a warm-up on the frames around each.
+
+    Raises:
+        ValueError: a subsequence is impossible; the message names its sequence.
+    """
     packed = corpus.pack(subsequences)
     alpha_before, predicted = _alpha_before_and_predicted(parameters, emission, corpus, subsequences)
     beta = _beta_of_last(parameters, emission, corpus, subsequences)
@@ -283,9 +292,15 @@ def e_step_of_batch(
     interruption: Interruption | None = None,
     of_parts: StepOfParts | None = None,
 ) -> Expectations | None:
-    """Return the expectations of this process's share of a mini-batch; None if a signal came.
+    """Return log p(x) and the expected counts of this process's share of a mini-batch; None if a signal came.
 
-    ``of_parts`` computes those of subsequences that are packed together; None means ``e_step_of_subsequences``.
+    Args:
+        parameters: parameters of the chain.
+        emission: the emission of the states.
+        corpus: the data.
+        batch: the mini-batch, groups of subsequences.
+        interruption: tells whether a signal came; None means that none can come.
+        of_parts: E-step on subsequences that are packed together; None means ``e_step_of_subsequences``.
     """
     of_parts = of_parts or e_step_of_subsequences
     parts = [part for group in map(shard, batch) if group for part in corpus.in_batches(group)]
@@ -302,9 +317,10 @@ def e_step_of_batch(
 def _alpha_before_and_predicted(
     parameters: Parameters, emission: Emission, corpus: Corpus, subsequences: list[Subsequence]
 ) -> tuple[Tensor, Tensor]:
-    """Return alpha of the frame before each subsequence, and the prediction of its first state, both ``(n, K)``.
+    """Return the forward probabilities at the frame before each of n subsequences, and those predicted for its first.
 
-    At the start of a sequence alpha is zero and the prediction is ``initial``.
+    Both are ``(n, K)``: p(z_t-1 | frames before) and p(z_t | frames before). At the start of a sequence the first is
+    zero and the second is ``initial``.
     """
     inner = [i for i, p in enumerate(subsequences) if p.first > 0]
     predicted = parameters.initial.repeat(len(subsequences), 1)
@@ -324,7 +340,10 @@ def _alpha_before_and_predicted(
 def _beta_of_last(
     parameters: Parameters, emission: Emission, corpus: Corpus, subsequences: list[Subsequence]
 ) -> Tensor:
-    """Return beta of each subsequence's last frame up to a factor, ``(n, K)``: p(frames after it | its last state)."""
+    """Return the backward probabilities at the last frame of each of n subsequences, up to a factor, ``(n, K)``.
+
+    They are p(frames after it | state at the last frame), from a warm-up on the frames after it.
+    """
     final = torch.ones_like(parameters.initial) if parameters.final is None else parameters.final
     beta = final.repeat(len(subsequences), 1)
     inner = [i for i, p in enumerate(subsequences) if p.stop < p.length]
@@ -339,9 +358,15 @@ def _beta_of_last(
 
 
 def _beta_before(transition: Tensor, densities: Densities, packing: Packing, beta_after: Tensor) -> Tensor:
-    """Return beta of the frame before each sequence, ``(n, K)`` float64, scaled so that its largest entry is 1.
+    """Return the backward probabilities at the frame before each of n sequences, ``(n, K)`` float64.
 
-    ``beta_after`` is the beta of each sequence's last frame, ``(n, K)``.
+    They are scaled so that the largest of each sequence is 1.
+
+    Args:
+        transition: transition probabilities, ``(K, K)``.
+        densities: densities of the frames.
+        packing: positions of the frames of each sequence.
+        beta_after: backward probabilities at the last frame of each sequence, ``(n, K)``.
     """
     assert packing.n_sequences == len(beta_after), "what comes after a subsequence is too short to be cut"
     b = densities.scaled(Scratch(), 0.0)[0]

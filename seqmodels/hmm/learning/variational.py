@@ -101,9 +101,10 @@ class VariationalObjective:
         return -float(divergence)
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """Return a row of the history, whose ``objective`` is the evidence lower bound in nats per raw unit.
+        """Return a row of the fit's ``history_``, whose ``objective`` is the evidence lower bound in nats per raw unit.
 
-        ``log_prob`` is log Z here, which is no log-probability, so the column ``log_prob`` of the row is NaN.
+        ``log_prob`` is log Z here, which is no log-probability, so the column ``log_prob`` of the row is NaN. The other
+        arguments are as in ``MAPObjective.row``.
         """
         bound = (log_prob + self.log_det + log_prior) / self.n_units
         return {

@@ -85,7 +85,11 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
     def _read(
         self, parameters: Parameters, emission: DeviationEmission, batch: PackedBatch, dtype: torch.dtype
     ) -> tuple[Parameters, DeviationEmission, PackedBatch, torch.dtype, Start, Tensor | None]:
-        """Return the arguments of ``trellis_of_batch``, with the inputs of the last steps if means depend on some."""
+        """Return the arguments of ``trellis_of_batch`` for a batch.
+
+        They are parameters, emission, batch, dtype, ``start``, and the inputs of the last p + 1 steps, or None if means
+        depend on no inputs.
+        """
         if parameters.table_slopes is None:
             return parameters, emission, batch, dtype, self.start, None
         assert batch.inputs is not None, "of a model that reads inputs"
@@ -135,7 +139,10 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
         return sample_paths(trellis, n, generator)
 
     def last_beliefs(self, trellis: LastStatesTrellis) -> list[Tensor]:
-        """Return log p(the last p + 1 states | x) of each sequence, ``(K, M)``."""
+        """Return log p(states of the last p + 1 steps | x) of each sequence, ``(K, M)``.
+
+        The newest state is the first axis; the M = K^p tuples of earlier states are the second.
+        """
         return list(forward_pass(trellis).log_alpha[trellis.packing.last])
 
     def states_ahead(
@@ -237,10 +244,13 @@ class FirstOrder(NamedTuple):
 
 
 def first_order(trellis: LastStatesTrellis) -> tuple[FirstOrder, Tensor | None]:
-    """Return the chain over tuples, differentiable, and its log-transitions of every step.
+    """Return a first-order chain over the tuples of the last p + 1 states, differentiable in the parameters.
 
-    The log-transitions ``(N, S, S)`` are None if all steps have the same matrix. Raises ``ValueError`` if the matrices
-    do not fit into memory.
+    The second result has the log-transitions of each of N steps, ``(N, S, S)``, or None if all steps have the same
+    matrix.
+
+    Raises:
+        ValueError: the matrices do not fit into memory.
     """
     n_rows, k, n_earlier = trellis.log_b.shape
     size, one = k * n_earlier, trellis.log_transition.dim() == 2
@@ -260,7 +270,7 @@ def first_order(trellis: LastStatesTrellis) -> tuple[FirstOrder, Tensor | None]:
 
 
 def over_tuples(trellis: LastStatesTrellis) -> Trellis:
-    """Return the inference problem for a first-order chain over the tuples of the last p + 1 states.
+    """Return a ``Trellis`` of the first-order chain over the S tuples of the last p + 1 states.
 
     Its transition matrices are ``(S, S)``, so it takes much more memory than the recursion over tuples, but it answers
     questions for which that recursion has no form.
@@ -272,9 +282,9 @@ def over_tuples(trellis: LastStatesTrellis) -> Trellis:
 
 
 def tuples_of_path(path: Tensor, n_states: int, n_earlier: int) -> Tensor:
-    """Return the number of the tuple at each step of a path of states, ``(T,)``.
+    """Return the number of the tuple of the last p + 1 states at each step of a path of states, ``(T,)``.
 
-    States before the first step count as 0.
+    ``path``: states, ``(T,)``; ``n_earlier``: p. States before the first step count as 0.
     """
     tuples, before = [], 0
     for state in path.tolist():

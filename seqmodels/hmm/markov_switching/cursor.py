@@ -32,7 +32,9 @@ GAUSSIANS = GaussianMixture(1, "diag", min_covariance=1e-300)  # a floor below e
 
 @dataclass(frozen=True)
 class LastStates:
-    """The belief about ``n`` sequences after some steps.
+    """The belief about ``n`` sequences after some steps: the state of ``MarkovSwitchingCursor``.
+
+    M = K^p is the number of tuples of p earlier states.
 
     Attributes:
         log_alpha: log p(states of the last p + 1 steps | all steps so far), ``(n, K, M)`` float64, with the newest
@@ -138,10 +140,6 @@ class MarkovSwitchingCursor:
         return ScoredSteps(self)
 
     def _runs_compiled(self, n: int) -> bool:
-        """Return True if a step of ``n`` sequences is faster as compiled loops than by tensor operations.
-
-        Loops read the same means at all steps.
-        """
         n_terms = n * self._of_tuples.numel()
         return (
             self.parameters.table_slopes is None
@@ -167,7 +165,10 @@ class MarkovSwitchingCursor:
 
     @cached_property
     def _numbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The arguments of ``log_densities``: coefficients, intercepts and log-variances of tuples, and ``first``."""
+        """The last arguments of ``log_densities``, as arrays, for tuples of states.
+
+        They are coefficients, intercepts and log-variances of each tuple, and ``first``.
+        """
         observation, size = self.emission.observation, self.emission.size
         matrix, intercept, shape, *first = observation.unpack(self._of_tuples.double(), size)
         coefficients = matrix.unflatten(2, (-1, size)).diagonal(dim1=1, dim2=3)  # (S, p, D)
@@ -179,9 +180,10 @@ class MarkovSwitchingCursor:
         return a, b, c, d
 
     def distribution(self, state: LastStates) -> Prediction:
-        """Return the distribution of the next step: the mixture of the regressions of all tuples, and the end.
+        """Return the distribution of the next step, and the probability of the end.
 
-        The end has probability zero before the first scored step.
+        The distribution is a mixture of one Gaussian for each tuple of the last p + 1 states. The end has probability
+        zero before the first scored step.
         """
         table, log_weights = self._table(state), state.log_predicted.flatten(1)  # (n, K^(p+1))
         if self.parameters.final is None:  # there is always a next step, so the weights sum to one
@@ -253,10 +255,11 @@ class MarkovSwitchingCursor:
         return drawn_steps(states, emit, n * self.emission.size, n_steps, generator, may_end=final is not None)
 
     def _emit(self, past: Tensor, earlier: Tensor) -> Callable[[Tensor, torch.Generator], Tensor]:
-        """Return a function that draws the frames of states, and continues from its last call.
+        """Return a function that draws the frames of given states; each call continues after the one before.
 
-        ``past (n, p, D)`` and ``earlier (n, p)`` are the frames before and their states, the newest first; both are
-        overwritten.
+        Args:
+            past: the p frames before, the newest first, ``(n, p, D)``; is overwritten.
+            earlier: the states of these frames, ``(n, p)``; is overwritten.
         """
         from seqmodels.hmm.markov_switching.deviation_loops import draw_frames
 
@@ -284,12 +287,10 @@ class MarkovSwitchingCursor:
 
     @property
     def _n_earlier(self) -> int:
-        """Number of tuples of p earlier states, M = K^p."""
         return int(len(self.parameters.initial) ** self.emission.order)
 
     @cached_property
     def _of_tuples(self) -> Tensor:
-        """Output parameters of each tuple of states, ``(K^(p+1), P)``."""
         return self.emission.of_tuples(self.parameters.table).to(self.dtype)
 
     @cached_property

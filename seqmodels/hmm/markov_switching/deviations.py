@@ -98,7 +98,10 @@ class DeviationEmission(Emission):
         return mean, coefficients.unflatten(1, (self.order, d)), log_variance, first_mean, first_log_variance
 
     def pack(self, mean: Tensor, coefficients: Tensor, *rest: Tensor) -> Tensor:
-        """Return the table of these parts; the inverse of ``unpack``. Flattened slopes may follow them."""
+        """Return the table of the given parts, in the order of ``unpack``, whose inverse this is.
+
+        Flattened slopes of the means may follow.
+        """
         return torch.cat([mean, coefficients.flatten(1), *rest], 1)
 
     def with_slopes(self, table: Tensor, slopes: Tensor) -> Tensor:
@@ -109,7 +112,7 @@ class DeviationEmission(Emission):
         return torch.cat([table, slopes[:, : self.size].flatten(1)], 1)
 
     def slopes(self, table: Tensor) -> Tensor:
-        """Return the slopes of the means that a table from ``with_slopes`` holds, ``(K, D, U)``."""
+        """Return the slopes of the means on inputs, ``(K, D, U)``, from a table that ``with_slopes`` made."""
         n_inputs = (table.shape[1] - self.n_columns) // self.size
         return table[:, self.n_columns :].reshape(len(table), self.size, n_inputs)
 
@@ -118,10 +121,14 @@ class DeviationEmission(Emission):
         return self.unpack(table)[0] + torch.einsum("...u,kdu->...kd", inputs.to(table), self.slopes(table))
 
     def of_tuples(self, table: Tensor, inputs: Tensor | None = None) -> Tensor:
-        """Return the output parameters of the observation for each tuple of states, ``(K^(p+1), P')``.
+        """Return the output parameters of an ``AutoregressiveGaussian`` for each tuple of the last p + 1 states.
 
-        ``inputs``: inputs of the last p + 1 steps of n sequences, the newest first, ``(n, p + 1, U)``; the result is
-        then ``(n, K^(p+1), P')``. None if means do not depend on inputs.
+        The shape is ``(K^(p+1), P')``, or ``(n, K^(p+1), P')`` with inputs.
+
+        Args:
+            table: parameters of the states, ``(K, P)``.
+            inputs: inputs of the last p + 1 steps of n sequences, the newest first, ``(n, p + 1, U)``; None if means
+                depend on no inputs.
         """
         mean, coefficients, log_variance, *first = self.unpack(table)
         states = tuples(len(table), self.order, table.device)
@@ -187,7 +194,10 @@ class DeviationEmission(Emission):
         return log_b.to(dtype)
 
     def log_prob_by_state(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """Return ``(N, K)`` log-densities of the newest state with the earlier states that explain the frame best."""
+        """Return scores ``(N, K)`` by which frames are assigned to states where EM starts.
+
+        A score is the log-density in the state with those earlier states that explain the frame best.
+        """
         best: Tensor = self.log_prob(table, x, past, dtype).unflatten(1, (len(table), -1)).amax(2)
         return best
 
@@ -200,9 +210,10 @@ class DeviationEmission(Emission):
         memo: Any = None,
         inputs: Tensor | None = None,
     ) -> Statistics:
-        """Return expected sums of the products of v, ``(K^(p+1), D, W, W)`` with ``W = 1 + (p + 1) (1 + U)``.
+        """Return expected sums of products of regressors and response, ``(K^(p+1), D, W, W)``.
 
-        The first p steps of a sequence are left out. ``inputs`` are those of ``log_prob``.
+        They are products of the W = 1 + (p + 1) (1 + U) entries of ``v = (1, x_t, .., x_t-p, u_t, .., u_t-p)`` of each
+        feature. The first p steps of a sequence are left out. ``inputs`` are as in ``log_prob``.
         """
         assert past is not None, "an autoregression is always given its past"
         steps, is_early = self._steps(x, past)
@@ -219,7 +230,7 @@ class DeviationEmission(Emission):
         return (sums.view(-1, self.size, width, width),)
 
     def _steps(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
-        """Return each frame with the p frames before it, and a mask of the frames that have fewer.
+        """Return each frame with the p frames before it, and a mask of the frames that have fewer than p before.
 
         The frames are ``(N, p + 1, D)`` float64, the newest first; the mask is ``(N,)``, and its frames are set to
         zero.
@@ -231,7 +242,10 @@ class DeviationEmission(Emission):
     # -- M-step --------------------------------------------------------------------------------------------
 
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
-        """Return a table whose expected log-likelihood is at least that of ``table``."""
+        """Return a table whose expected log-likelihood is at least that of ``table``: the M-step.
+
+        It maximises over coefficients, means and variances in turn, for a few rounds.
+        """
         mean, coefficients, log_variance, *first = self.unpack(table)
         slopes, moments, states = self.slopes(table), statistics[0], tuples(len(table), self.order, table.device)
         for _ in range(ROUNDS):
@@ -243,9 +257,9 @@ class DeviationEmission(Emission):
         return self.pack(mean, coefficients, log_variance, *first, slopes.flatten(1))
 
     def _unless_frozen(self, before: Tensor, after: Tensor, *, is_shared: bool) -> Tensor:
-        """Return the rows of ``after``, but those of ``before`` where they are frozen.
+        """Return the rows of ``after``, with those of ``before`` in place where a state is frozen.
 
-        Rows that all states share are frozen with the first of them.
+        If ``is_shared``, all states share their row, which is frozen if any state is.
         """
         if self.is_frozen is None:
             return after
@@ -261,7 +275,15 @@ class DeviationEmission(Emission):
         coefficients: Tensor,
         log_variance: Tensor,
     ) -> Tensor:
-        """Return the coefficients by weighted least squares of deviations on the deviations before, given the means."""
+        """Return the autoregressive coefficients by weighted least squares, given the means of the states.
+
+        Deviations from the means are regressed on the deviations before.
+
+        Args:
+            moments: the sums that ``statistics`` returns, ``(S, D, W, W)``, for S tuples of states.
+            states: the states of each tuple, the newest first, ``(S, p + 1)``.
+            mean, slopes, coefficients, log_variance: the parameters before the step.
+        """
         k, width = len(mean), self.order + 2
         # Deviations are v times (-mu, identity, -B): (S, D, p + 1, W)
         deviation = torch.eye(width, dtype=moments.dtype, device=moments.device)[1:].expand(*moments.shape[:2], -1, -1)
@@ -288,7 +310,8 @@ class DeviationEmission(Emission):
     ) -> tuple[Tensor, Tensor]:
         """Return the means and their slopes by generalised least squares, given the coefficients.
 
-        What the coefficients leave of x_t is a weighted sum of the means of p + 1 states.
+        After subtracting ``Σ_k phi_k x_t-k``, the mean of x_t is a weighted sum of the means of p + 1 states. The
+        arguments are as in ``_coefficients``.
         """
         k, n_inputs, newest = len(mean), slopes.shape[2], states[:, 0]
         lags = torch.cat([torch.ones_like(mean).unsqueeze(1), -coefficients], 1)[newest].mT  # (S, D, p + 1)
@@ -316,12 +339,14 @@ class DeviationEmission(Emission):
     def _equations(
         self, moments: Tensor, precision: Tensor, lags: Tensor, is_state: Tensor, n_inputs: int
     ) -> tuple[Tensor, Tensor]:
-        """Return the normal equations of means and slopes, ``(D, K (1 + U), K (1 + U))`` and ``(D, K (1 + U))``.
+        """Return the matrix and right side of the normal equations for means and their slopes on inputs.
+
+        Their shapes are ``(D, K (1 + U), K (1 + U))`` and ``(D, K (1 + U))``, for S tuples of p + 1 states.
 
         Args:
             moments: expected products of v, ``(S, D, W, W)``.
             precision: inverse variances by tuple, ``(S, D)``.
-            lags: weights of x_t, .., x_t-p in what the coefficients leave, ``(S, D, p + 1)``.
+            lags: 1 and -phi_1, .., -phi_p, the weights of x_t, .., x_t-p in the innovation, ``(S, D, p + 1)``.
             is_state: 1 for the state at each lag, ``(S, p + 1, K)``.
             n_inputs: number of inputs, U.
         """
@@ -367,7 +392,7 @@ class DeviationEmission(Emission):
         return gaussian.at_floor(self.unpack(table)[2], self.size, "diag", self.observation.min_covariance)
 
     def on_floor(self, table: Tensor, factor: float) -> Tensor:
-        """Return a table in which variances on the floor are ``factor`` times the floor, and none is lower."""
+        """Return a table in which variances at the lower bound or below are ``factor`` times the lower bound."""
         mean, coefficients, *rest = self.unpack(table)
         log_variance, first_mean, first = rest
         floor = self.observation.min_covariance
@@ -375,7 +400,7 @@ class DeviationEmission(Emission):
         return self.pack(mean, coefficients, moved[0], first_mean, moved[1])
 
     def check_table(self, table: Tensor) -> None:
-        """Raise ``ValueError`` for a table that no fit can produce."""
+        """Raise ``ValueError`` if the table, read from a file, has numbers that no fit can produce."""
         if table.shape[1] != self.n_columns:
             raise ValueError(f"a state has {table.shape[1]} numbers in the file; it should have {self.n_columns}")
         if not bool(table.isfinite().all()):
@@ -442,7 +467,8 @@ class DeviationEmission(Emission):
     def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> dict[str, Tensor]:
         """Return the parameters by name in raw units, differentiable.
 
-        Parameters that states share have no axis of states.
+        The raw value of a feature is its encoded value times ``scale (D,)`` plus ``shift (D,)``. Parameters that states
+        share have no axis of states.
         """
         mean, coefficients, log_variance, first_mean, first_log_variance = self.unpack(table)
         floor = self.observation.min_covariance
@@ -466,7 +492,10 @@ class DeviationEmission(Emission):
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
     ) -> Mapping[str, np.ndarray]:
-        """Return the means, coefficients and standard deviations of the states, ``(K,)`` each, by name of a column."""
+        """Return the means, coefficients and standard deviations of the states, ``(K,)`` each, by column name.
+
+        A column name is such as ``"mean_pulse"`` for the feature ``pulse``, one of ``names``.
+        """
         raw, k = self.raw_parameters(table, shift, scale), len(table)
         variances = np.broadcast_to(raw["variances_"], (k, self.size))
         coefficients = np.broadcast_to(raw["autoregression_"], (k, self.order, self.size))
@@ -477,7 +506,7 @@ class DeviationEmission(Emission):
 
 @regressed_columns.register(DeviationEmission)
 class _Means(RegressedColumns):
-    """The columns of a table that depend on inputs, which are the means."""
+    """The columns of a table that depend on inputs: the means of the states."""
 
     has_units = True
 
@@ -494,7 +523,7 @@ class _Means(RegressedColumns):
 
 
 def _solved(gram: Tensor, cross: Tensor) -> Tensor:
-    """Return the shortest least-squares solution of ``gram x = cross``, ``(..., n)``."""
+    """Return the least-squares solution x of ``gram x = cross`` that has the smallest norm, ``(..., n)``."""
     solution: Tensor = (torch.linalg.pinv(gram, hermitian=True) @ cross.unsqueeze(-1)).squeeze(-1)
     return solution
 
@@ -510,7 +539,6 @@ class DeviationEmitted(Emitted):
         self.emission = emission
 
     def _is_on_floor(self, table: Tensor) -> Tensor:
-        """Return a mask ``(K, D)`` that is True for variances that are on the floor."""
         log_variance, floor = self.emission.unpack(table)[2], self.observation.min_covariance
         columns = [gaussian.at_floor(log_variance[:, d : d + 1], 1, "diag", floor) for d in range(self.size)]
         return torch.stack(columns, 1)
@@ -550,7 +578,6 @@ class DeviationEmitted(Emitted):
 
     @property
     def _freezes_shared(self) -> bool:
-        """True if the parameters that all states share are frozen, because those of a state are."""
         return self.emission.is_frozen is not None and bool(self.emission.is_frozen.any())
 
     def _states(self, table: Tensor, switches: bool) -> Sequence[int | None]:

@@ -52,9 +52,17 @@ def trellis_of_batch(
     start: Start,
     inputs: Tensor | None = None,
 ) -> LastStatesTrellis:
-    """Return the inference problem of a batch; where the state of a step is known, all others have density zero.
+    """Return the parameters and densities of a batch, from which forward, backward and Viterbi passes run.
 
-    ``inputs`` are those of the last p + 1 steps on which means depend, ``(N, p + 1, U)``; the table then has slopes.
+    Where the state of a step is known, all others have density zero.
+
+    Args:
+        parameters: parameters of the model; with ``inputs``, the table has slopes of the means.
+        emission: the emission, whose densities depend on the last p + 1 states.
+        batch: some sequences.
+        dtype: precision of the densities.
+        start: how the distribution of the first state is determined.
+        inputs: inputs of the last p + 1 steps on which means depend, ``(N, p + 1, U)``; None if they depend on none.
     """
     k = len(parameters.initial)
     log_b = emission.log_prob(parameters.table, batch.x, batch.past, dtype, inputs).double()
@@ -86,7 +94,7 @@ def expected_counts(
     inputs: Tensor | None,
     refuse: Callable[[Sequence[int]], None],
 ) -> Expectations:
-    """Return the log-probability and the expected counts of one batch, times its weight.
+    """Return log p(x) and the expected counts of one batch (the E-step), times the batch's weight.
 
     Args:
         parameters: parameters of the model.

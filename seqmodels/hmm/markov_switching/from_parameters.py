@@ -53,9 +53,9 @@ class RawRegressions:
         return int(self.coefficients.shape[-2])
 
     def moments(self, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean and the variance of means and innovations together, ``(D,)`` each.
+        """Return the mean and variance of an observation, ``(D,)`` each, from means and innovations of the states.
 
-        ``shares``, ``(K,)``, are the weights of the states.
+        ``shares (K,)`` are the weights of the states; autoregression is left out of account.
         """
         overall = shares @ self.mean
         return overall, shares @ ((self.mean - overall) ** 2 + self.variance)

@@ -69,8 +69,8 @@ class MarkovSwitchingAR(HiddenChainModel):
             ``Pseudocounts``; ``"auto"`` is 0.01 under ``length="stop"`` and 0 otherwise.
         topology: the transitions that exist, in the forms that ``HMM`` takes; others have a probability of zero. One in
             which some state cannot be reached again needs ``start="free"``.
-        algorithm: ``"em"``; or ``"stepwise"`` for much data, which makes an M-step after each mini-batch of whole
-            sequences (``max_iter`` then counts epochs).
+        algorithm: ``"em"``, ``"stepwise"`` or ``"gradient"``, as in ``HMM``; mini-batches are of whole sequences, and
+            gradient ascent also moves the Gaussian of the first p steps.
         start: distribution of the first state: ``"stationary"`` is the stationary distribution of the transitions,
             which where they depend on inputs are those at the inputs of the first step; ``"free"`` learns it;
             ``"uniform"`` is uniform.
@@ -78,8 +78,6 @@ class MarkovSwitchingAR(HiddenChainModel):
             depend on. The input of a step drives the transition into it (Filardo 1994, *Business-cycle phases and their
             transitional dynamics*). Inputs of emissions shift the mean of a state, as described below. Inputs of the
             first state need ``start="free"``.
-        algorithm: ``"em"``, ``"stepwise"`` or ``"gradient"``, as in ``HMM``; mini-batches are of whole sequences, and
-            gradient ascent also moves the Gaussian of the first p steps.
         training: a ``ChainTraining``, of which ``prior`` may not be set. States that are tied share their mean, and
             with it coefficients and variance. If the emission of a state is frozen, so is what all states share.
 
@@ -250,8 +248,8 @@ class MarkovSwitchingAR(HiddenChainModel):
         model._check_hyperparameters()
         length: Length = "given" if final is None else "stop"
         topology = model._chain(k, start="free", length=length, inputs=InputOptions()).options.topology
-        possible = topology.initial_mask(k).numpy()
-        first = possible / possible.sum() if initial is None else initial
+        mask = topology.initial_mask(k).numpy()
+        first = mask / mask.sum() if initial is None else initial
         chain = chain_parameters(first, transition, final, torch.zeros(k, 1, dtype=torch.float64))
         if initial is None:
             with suppress(np.linalg.LinAlgError):  # check_initial names a reducible chain better

@@ -19,10 +19,10 @@ OFF_FLOOR = 10.0  # a variance on its floor has no coordinate, so draws begin at
 
 
 class DeviationPrior(EmissionPrior):
-    """Normal means and coefficients, and Gamma precisions; the Gaussian of the first steps has none.
+    """The prior of a switching autoregression: normal means and coefficients, and Gamma precisions.
 
-    ``hyper (K, 4 D + 1)`` holds means and variances of the means, shapes and rates of the precisions, and the deviation
-    of coefficients.
+    The Gaussian of the first p steps has no prior. ``hyper (K, 4 D + 1)`` holds means and variances of the means,
+    shapes and rates of the precisions, and the standard deviation of coefficients.
     """
 
     def __init__(self, emission: DeviationEmission) -> None:

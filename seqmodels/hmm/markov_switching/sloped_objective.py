@@ -18,9 +18,9 @@ from seqmodels.training import Row
 
 
 def joined(parameters: Parameters, emission: DeviationEmission, columns: list[int]) -> Parameters:
-    """Return the parameters with the slopes of the means on the inputs ``columns`` as columns of the table.
+    """Return the parameters with the means' slopes on the inputs ``columns`` appended to the table as columns.
 
-    ``table_slopes`` stay as they are.
+    ``table_slopes`` stay unchanged.
     """
     assert parameters.table_slopes is not None, "of means that depend on inputs"
     return replace(parameters, table=emission.with_slopes(parameters.table, parameters.table_slopes[:, :, columns]))
@@ -28,7 +28,7 @@ def joined(parameters: Parameters, emission: DeviationEmission, columns: list[in
 
 @dataclass(frozen=True)
 class SlopedObjective:
-    """The objective of EM for means that depend on inputs: as for an HMM, with slopes as columns of the table.
+    """The objective of EM for means that depend on inputs; the table has their slopes as additional columns.
 
     Attributes:
         of_chain: the objective of a model with the same emission, constraints and units.
@@ -46,11 +46,14 @@ class SlopedObjective:
         return self.of_chain.log_prior(parameters)
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """Return a row of the history, with figures in nats per raw unit, as ``MAPObjective.row`` does."""
+        """Return a row of the fit's ``history_``: the figures after an EM step, in nats per raw unit.
+
+        The arguments are as in ``MAPObjective.row``.
+        """
         return self.of_chain.row(step, seconds, log_prob, log_prior, table)
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """Return the parameters after an M-step, from statistics of steps together with the inputs of means."""
+        """Return the parameters after an M-step on means, slopes, coefficients and variances."""
         emission, columns = self.of_chain.emission, list(self.of_chain.inputs.emission)
         assert isinstance(emission, DeviationEmission), "of this chain"
         assert parameters.table_slopes is not None, "of means that depend on inputs"

@@ -18,7 +18,7 @@ from seqmodels.observations import Observation
 
 @dataclass(frozen=True)
 class EvenWeights:
-    """Weights of S draws, which are even before the first step, and then follow Bayes' rule."""
+    """Posterior weights of S draws: equal before the first step, and then updated by Bayes' rule at each step."""
 
     n_draws: int
     are_fixed: bool = False
@@ -43,7 +43,7 @@ def cursor_of_draws(
     dtype: torch.dtype,
     n_inputs: int,
 ) -> Cursor:
-    """Return the cursor of the mean of the predictions of all draws, weighted by what each gave to the steps so far.
+    """Return a cursor that predicts by the mixture of all draws, each weighted by its probability of the steps so far.
 
     Args:
         chain: the chain.

@@ -29,11 +29,11 @@ class PosteriorDensity:
     Attributes:
         coordinates: the map from u to parameters.
         family: priors of the emissions.
-        rows: priors of the rows of the chain.
+        rows: priors of the transition probabilities, or rates, from each state.
         prior: hyperparameters of the prior; concentrations are zero where the topology forbids.
-        slopes: deviation of the normal prior of slopes on inputs.
+        slopes: standard deviation of the normal prior of slopes on inputs.
         batches: the data.
-        log_prob: returns log p(x) of the sequences of a batch, ``(n,)``, whose sum is differentiable.
+        log_prob: function that returns log p(x) of the sequences of a batch, ``(n,)``, whose sum is differentiable.
     """
 
     coordinates: Coordinates

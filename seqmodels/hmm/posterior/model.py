@@ -196,10 +196,10 @@ class PosteriorHMM(SequenceModel):
     def _density(
         self, chain: HiddenChain[Any], family: EmissionPrior, examples: list[Example], corpus: Corpus
     ) -> PosteriorDensity:
-        """Return the posterior density, in coordinates that are zero near its mode.
+        """Return the posterior log-density as a function of unconstrained numbers, which are zero near its mode.
 
-        Their zero is the mean of what the prior and expected counts under the fitted model make of the chain, and of
-        emissions where these have a conjugate prior.
+        The parameters at zero are posterior means given the expected counts of the fitted model, for the chain and for
+        emissions that have a conjugate prior.
         """
         fitted, rows = self.model_.parameters_, chain.rows_family(examples)
         flat = dict.fromkeys(("initial", "transition", "final", "weights", "jumps", "durations"), 1.0)
@@ -261,7 +261,10 @@ class PosteriorHMM(SequenceModel):
     # -- scores --------------------------------------------------------------------------------------------
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        """Return the increments of ``log mean_s p(x_1 .. x_t | θ_s)`` over the steps of each sequence, in nats."""
+        """Return the log-probability of each step given the steps before, under the average over draws, in nats.
+
+        It is the increase of ``log mean_s p(x_1 .. x_t | θ_s)`` from step to step, ``(T,)`` for each sequence.
+        """
         chain, emission, corpus = self._chain, self._family().emission, self._corpus(examples)
         sources: list[np.ndarray | None] = [None] * len(examples)
         total: list[np.ndarray] = []
@@ -424,7 +427,7 @@ class PosteriorHMM(SequenceModel):
 
 
 def _increments(sums: np.ndarray) -> np.ndarray:
-    """Return the increase of each cumulative sum over the one before, ``(T,)``; -inf once a sum is -inf."""
+    """Return the difference of each of the cumulative sums ``(T,)`` from the one before; -inf once a sum is -inf."""
     before = np.concatenate([[0.0], sums[:-1]])
     return np.where(np.isneginf(sums), -np.inf, sums - np.where(np.isneginf(before), 0.0, before))
 

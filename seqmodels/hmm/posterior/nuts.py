@@ -20,7 +20,12 @@ JITTER = 0.1  # standard deviation of the starts of chains around zero
 
 @dataclass(frozen=True)
 class Sampled:
-    """Draws of C chains, ``u (C, S, P)``, and the number of draws from trajectories that diverged."""
+    """Draws of a Markov chain Monte Carlo run.
+
+    Attributes:
+        u: S draws of P numbers from each of C chains, ``(C, S, P)``.
+        n_divergent: number of draws from trajectories that diverged.
+    """
 
     u: Tensor
     n_divergent: int
@@ -37,7 +42,7 @@ def sample_nuts(
     seed: int,
     verbose: Verbose = False,
 ) -> Sampled:
-    """Draw from a log-density of ``P`` unconstrained numbers.
+    """Draw from the distribution with a given log-density over P unconstrained numbers, by the no-U-turn sampler.
 
     Step size and a dense mass matrix are adapted during ``warmup`` steps, whose draws are discarded. Chains run one
     after the other. The state of torch's global generator is left unchanged.

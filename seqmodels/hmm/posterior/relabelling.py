@@ -32,13 +32,13 @@ def posteriors(
 
 
 def matching_order(reference: Sequence[Tensor], gammas: Sequence[Tensor]) -> Tensor:
-    """Return the order of states, ``(K,)`` for ``Parameters.take``, that agrees best with a reference.
+    """Return the renumbering of states that agrees best with a reference, ``(K,)``, for ``Parameters.take``.
 
-    It agrees best if states are the same at as many frames as possible.
+    It agrees best if the states of as many frames as possible are the same.
 
     Args:
         reference: posteriors of the states under the reference model, ``(N, K)`` for each batch.
-        gammas: posteriors of the states to be reordered, in the same shapes.
+        gammas: posteriors of the states to be renumbered, in the same shapes.
     """
     from scipy.optimize import linear_sum_assignment
 

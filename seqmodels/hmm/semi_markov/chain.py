@@ -55,9 +55,10 @@ STEPS_OF_START = 100  # most EM steps of the HMM whose parameters are the start 
 
 @dataclass(frozen=True, kw_only=True)
 class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
-    """The chain of segments ``(j_n, d_n)`` of an HSMM, with ``p(j_n | j_n-1)`` and ``p(d_n | j_n)``.
+    """The hidden chain of an HSMM, in which a state j_n lasts a random number of steps d_n, called a segment.
 
-    The table of a state holds its output parameters, then the parameters of its durations.
+    A segment's state has the probability ``p(j_n | j_n-1)``, and its duration ``p(d_n | j_n)``. The table of a state
+    holds its output parameters, then the parameters of its durations.
 
     Attributes:
         family: family of the distributions of durations.
@@ -146,7 +147,10 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         return [torch.from_numpy(each.T) for each in paths], log_prob
 
     def last_beliefs(self, trellis: SemiMarkovTrellis) -> list[Tensor]:
-        """Return log p(z_T, steps left of its segment | x) of each sequence, ``(K, D)``."""
+        """Return log p(state of the last step, steps left of its segment | x) of each sequence, ``(K, D)``.
+
+        D is the longest duration; the last step counts as the first of the steps left.
+        """
         return log_steps_left(trellis, forward_pass(trellis))
 
     def states_ahead(
@@ -190,7 +194,7 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         generators: Sequence[torch.Generator],
         stop: StopRule,
     ) -> Iterator[Parameters]:
-        """Yield a first guess from each generator: an HMM after some EM steps, with durations of the same means."""
+        """Yield first parameters for each generator: an HMM after some EM steps, with durations of the same means."""
         emission, constraints = objective.emission, self.segments.constraints
         assert isinstance(emission, SegmentEmission), "of this chain"
         guesses = starts(
@@ -297,10 +301,10 @@ def log_states_ahead(
     """Return log p(the sequence has h more steps, the last in state j | x) for h = 1 .. k, ``(k, K)``.
 
     Args:
-        log_left: log-belief of the last step that was seen, ``(K, D)``: its state, and the steps left of its segment,
-            counting itself as the first.
+        log_left: log-probabilities of the last observed step's state and of the steps left of its segment, counting the
+            last step as the first, ``(K, D)``.
         transition: transition probabilities between segments, ``(K, K)``.
-        log_pmf: log-probabilities of durations, ``(K, D)``.
+        log_pmf: log-probabilities of durations 1 to D, ``(K, D)``.
         k: number of steps ahead.
         log_a: log-transitions to the segments that begin at each step ahead, ``(k, K, K)``; None if all steps have
             ``transition``.
@@ -313,20 +317,20 @@ def log_states_ahead(
     for h in range(k):
         going_on = torch.cat([joint[:, 1:], torch.full_like(joint[:, :1], -torch.inf)], 1)
         ended = joint[None, :, 0]
-        begins = follow(ended) if log_a is None else torch.logsumexp(ended.T + log_a[h], 0, keepdim=True)
-        joint = torch.logaddexp(going_on, begins.T + log_pmf)
+        first_step = follow(ended) if log_a is None else torch.logsumexp(ended.T + log_a[h], 0, keepdim=True)
+        joint = torch.logaddexp(going_on, first_step.T + log_pmf)
         first = joint if h == 0 else first
         rows.append(torch.logsumexp(joint, 1))
     return torch.stack(rows), first
 
 
 def segments_ahead(log_first: Tensor, transitions: Tensor, log_pmf: Tensor) -> StepsAhead:
-    """Return a Markov chain over states and steps left that starts one step ahead, as a ``StepsAhead``.
+    """Return the Markov chain of the steps ahead, over pairs of state and steps left of its segment.
 
     Args:
         log_first: log-probabilities of state and steps left one step ahead, ``(K, D)``, up to a constant.
         transitions: transition probabilities to the segments that begin at each step ahead, ``(k, K, K)``.
-        log_pmf: log-probabilities of durations, ``(K, D)``.
+        log_pmf: log-probabilities of durations 1 to D, ``(K, D)``.
     """
     (k, longest), pmf = log_pmf.shape, log_pmf.exp()
 
@@ -343,7 +347,10 @@ def segments_ahead(log_first: Tensor, transitions: Tensor, log_pmf: Tensor) -> S
 def _as_hmm(
     parameters: Parameters, objective: MAPObjective, batches: list[PackedBatch], dtype: torch.dtype, stop: StopRule
 ) -> Parameters:
-    """Return the parameters of an HMM after some EM steps; every process takes the same steps on the same data."""
+    """Return the parameters after some EM steps of an ordinary HMM, from ``parameters``, for the start of an HSMM.
+
+    Every process takes the same steps on the same data.
+    """
     rows: list[Row] = []
     for step in range(stop.max_iter):
         e_steps = e_step_of_hmm([parameters], objective.emission, batches, dtype)
@@ -357,10 +364,10 @@ def _as_hmm(
 
 
 def _with_durations(parameters: Parameters, emission: SegmentEmission, segments: Topology, tying: Tying) -> Parameters:
-    """Return the parameters of an HSMM whose durations have the means that the self-transitions of an HMM imply.
+    """Return the parameters of an HSMM whose durations have the same means as those of an HMM.
 
     Args:
-        parameters: parameters of the HMM.
+        parameters: parameters of the HMM, whose self-transitions imply its mean durations.
         emission: the emission with the family of durations.
         segments: topology of the chain from segment to segment.
         tying: states that share their durations.

@@ -23,7 +23,9 @@ MOST_TERMS_COMPILED = 1 << 14  # terms of a step up to which a compiled loop is 
 
 @dataclass(frozen=True)
 class SegmentState:
-    """The belief about ``n`` sequences after some steps.
+    """The belief of an HSMM about ``n`` sequences after some steps: the state of ``HSMMCursor``.
+
+    A segment is a visit to a hidden state; D is the longest duration.
 
     Attributes:
         log_predicted: log p(there is a next step, it is in state j, and r steps of its segment are left with it | all
@@ -50,7 +52,9 @@ class SegmentState:
 
 @dataclass(frozen=True)
 class HSMMCursor(ChainCursor[SegmentState]):
-    """The cursor of an HSMM, which predicts one step at a time. Its tables do not hold the parameters of durations.
+    """The cursor of an HSMM, which predicts one step at a time.
+
+    Its tables hold output parameters only, without the parameters of durations.
 
     Attributes:
         durations: distributions of durations.
@@ -59,7 +63,10 @@ class HSMMCursor(ChainCursor[SegmentState]):
     durations: Durations
 
     def given(self, state: SegmentState, inputs: Tensor) -> SegmentState:
-        """Return the state given the inputs of the next step, ``(n, U)``, on which a segment that it begins depends."""
+        """Return the state when the inputs of the next step, ``(n, U)``, are known.
+
+        Transitions into a segment that begins with this step depend on them.
+        """
         p, inputs, predicted = self.parameters, inputs.to(self.parameters.initial), state.log_predicted
         if p.initial_slopes is not None and state.log_ended is None:
             predicted = log_initial(p.initial, p.initial_slopes, inputs).unsqueeze(-1) + self.durations.log_first
@@ -71,7 +78,7 @@ class HSMMCursor(ChainCursor[SegmentState]):
         return replace(state, log_predicted=predicted, inputs=inputs)
 
     def unseen(self, state: SegmentState) -> SegmentState | None:
-        """Return the state after a next step that is not seen; None if the observation depends on past steps."""
+        """Return the state after a next step whose value is not observed; None if the observation reads past steps."""
         if self.observation.n_past:
             return None
         total = torch.logsumexp(state.log_predicted.flatten(1), 1)
@@ -114,10 +121,15 @@ class HSMMCursor(ChainCursor[SegmentState]):
         return n * k * (k + longest) <= MOST_TERMS_COMPILED and loops_are_compiled(self.parameters.initial.device)
 
     def _advance_compiled(self, log_predicted: Tensor, log_b: Tensor) -> list[Tensor]:
-        """Return ``log_predicted``, ``log_ended`` and ``log_belief`` of a ``SegmentState`` after a step, and log
-        p(x_t).
+        """Return the arrays of the state after a step, computed in a compiled loop.
 
-        They are ``(n, K, D)``, ``(n, K)``, ``(n, K)`` and ``(n,)``.
+        Args:
+            log_predicted: as in ``SegmentState``, ``(n, K, D)``.
+            log_b: log-densities of the step, ``(n, K)``.
+
+        Returns:
+            ``log_predicted (n, K, D)``, ``log_ended (n, K)`` and ``log_belief (n, K)`` of the new ``SegmentState``, and
+            log p(x_t | x_<t), ``(n,)``.
         """
         from seqmodels.inference.chains.compiled_semi_markov import advance
 
@@ -133,7 +145,11 @@ class HSMMCursor(ChainCursor[SegmentState]):
         return log_into.contiguous().numpy(), log_pmf.contiguous().numpy()
 
     def _after(self, log_alpha: Tensor, past: Tensor, n_scored: int) -> SegmentState:
-        """Return the state that follows from log-beliefs about the last step's state and steps left, ``(n, K, D)``."""
+        """Return the state of the cursor, given what is known after the last step.
+
+        ``log_alpha``: log p(state of the last step, steps left of its segment | all steps so far), ``(n, K, D)``;
+        ``past``: the last p steps; ``n_scored``: number of steps after the source.
+        """
         log_ended = log_alpha[:, :, 0]
         continues = torch.cat([log_alpha[:, :, 1:], torch.full_like(log_alpha[:, :, :1], -torch.inf)], 2)
         starts = self._follow(log_ended).unsqueeze(-1) + self.durations.log_pmf

@@ -71,7 +71,7 @@ class DurationFamily(ABC):
 
     @property
     def follows_itself(self) -> bool:
-        """True if a state may follow itself, so that its stay is a run of segments of one step."""
+        """True if a state may follow itself, so that a visit of several steps is several segments of one step."""
         return False
 
     @abstractmethod
@@ -80,12 +80,13 @@ class DurationFamily(ABC):
 
     @abstractmethod
     def with_mean(self, mean: Tensor) -> Tensor:
-        """Return a table of widely spread distributions with about these means, ``(K,)``, as a start for EM."""
+        """Return the parameters of wide distributions whose means are about ``mean (K,)``; EM starts from them."""
 
     @abstractmethod
     def maximise(self, counts: Tensor, n_biased: Tensor, table: Tensor) -> Tensor:
-        """Return the table after an M-step, which maximises ``Σ_d counts log p(d) - n_biased log E[d]`` plus
-        ``log_prior``.
+        """Return the parameters after an M-step, which maximises the expected log-likelihood plus ``log_prior``.
+
+        The log-likelihood is ``Σ_d counts log p(d) - n_biased log E[d]``.
 
         Args:
             counts: expected counts of full durations, ``(K, D)``.
@@ -95,11 +96,11 @@ class DurationFamily(ABC):
 
     @abstractmethod
     def raw(self, table: Tensor) -> Mapping[str, Array]:
-        """Return the parameters in the form that users know, ``(K,)`` or ``(K, D)`` each, by attribute name."""
+        """Return the parameters on the scale that users see, ``(K,)`` or ``(K, D)`` each, by attribute name."""
 
     @abstractmethod
     def check(self, table: Tensor) -> None:
-        """Raise ``ValueError`` if the table has numbers that no fit can produce."""
+        """Raise ``ValueError`` if the table, read from a file, has numbers that no fit can produce."""
 
     def log_prior(self, table: Tensor) -> Tensor:
         """Return the log-density of the prior in nats, up to a constant, as a scalar."""
@@ -108,11 +109,11 @@ class DurationFamily(ABC):
     # -- training by gradient and draws by NUTS --------------------------------------------------------------
 
     def unbounded(self, table: Tensor) -> Tensor:
-        """Return the table as numbers of the same shape that may take any value; ``of_unbounded`` is the inverse."""
+        """Return a table as unconstrained real numbers of the same shape; ``of_unbounded`` is the inverse."""
         return table
 
     def of_unbounded(self, numbers: Tensor) -> Tensor:
-        """Return the table that any numbers stand for, differentiable."""
+        """Return the table that ``unbounded`` maps to the given unconstrained numbers; the map is differentiable."""
         return numbers
 
     # -- priors of the parameters ----------------------------------------------------------------------------
@@ -125,23 +126,30 @@ class DurationFamily(ABC):
     def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
         """Return the hyperparameters of the prior, ``(K, Q)``.
 
-        By default they are the medians of ``located``, which are normal.
+        By default they are the means (and medians) of the normal prior of ``located``.
         """
         return torch.zeros(n_states, self.n_columns, dtype=torch.float64)
 
     def located(self, numbers: Tensor) -> Tensor:
-        """Return linear functions of ``unbounded`` numbers ``(K, Q)``, of determinant 1, which the prior is about."""
+        """Return the quantities on which the prior is normal, ``(K, Q)``, from unconstrained ``numbers (K, Q)``.
+
+        They are linear functions of the numbers with determinant 1, so that densities are the same.
+        """
         return numbers
 
     def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
-        """Return the log-density of the ``unbounded`` numbers of a table under the prior, ``(K,)``, differentiable."""
+        """Return the log-density under the prior of each state's unconstrained parameters, ``(K,)``, differentiable.
+
+        ``table``: parameters, ``(K, Q)``; ``hyper``: hyperparameters of the prior, ``(K, Q)``.
+        """
         scaled = (self.located(self.unbounded(table)) - hyper) / LOG_SPREAD
         return (-0.5 * scaled.square() - math.log(LOG_SPREAD * math.sqrt(2 * math.pi))).sum(1)
 
     def near(self, table: Tensor, prior: Tensor, counts: Tensor) -> Tensor:
-        """Return a table near the mode of the posterior, given expected counts of full durations, ``(K, D)``.
+        """Return parameters near the mode of the posterior, given expected counts of full durations, ``(K, D)``.
 
-        By default it has about the mean of the counts, and is at no end of the range that a fit searches.
+        By default their distribution has about the mean of the counts, and is at no end of the range that a fit
+        searches.
         """
         total = counts.sum(1).clamp(min=1e-300)
         mean = counts @ torch.arange(1.0, counts.shape[1] + 1, dtype=counts.dtype) / total
@@ -156,15 +164,18 @@ class DurationFamily(ABC):
         return hyper
 
     def divergence(self, hyper: Tensor, prior: Tensor) -> Tensor:
-        """Return ``KL(posterior || prior)`` of each state in nats, ``(K,)``; only of one that ``is_conjugate``."""
+        """Return ``KL(posterior || prior)`` of each state in nats, ``(K,)``; only if ``is_conjugate``.
+
+        ``hyper`` and ``prior`` are the hyperparameters of posterior and prior.
+        """
         return hyper.new_zeros(len(hyper))
 
     def mean(self, hyper: Tensor) -> Tensor:
-        """Return the table of mean probabilities; only of a family that ``is_conjugate``."""
+        """Return the table of posterior mean probabilities; only of a family that ``is_conjugate``."""
         return hyper
 
     def draw(self, hyper: Tensor, generator: torch.Generator) -> Tensor:
-        """Return a table that is drawn; only of a family that ``is_conjugate``."""
+        """Return a table drawn from the distribution with hyperparameters ``hyper``; only if ``is_conjugate``."""
         return hyper
 
     # -- standard errors (``seqmodels.hmm.estimates``); these methods are differentiable -------------------------------
@@ -174,7 +185,10 @@ class DurationFamily(ABC):
         return self.log_pmf(table).exp()
 
     def normalised(self, table: Tensor) -> Tensor:
-        """Return the table after changes of single numbers, rescaled where rows have to sum to one."""
+        """Return the table with rows rescaled to sum to one, where they are probabilities.
+
+        Numerical differentiation needs this after changing single numbers.
+        """
         return table
 
     @abstractmethod
@@ -195,7 +209,10 @@ class DurationFamily(ABC):
         """
 
     def lengths(self, table: Tensor) -> Tensor:
-        """Return the change of each number of the table over which probabilities change noticeably, ``(K, Q)``."""
+        """Return how far each parameter must move to change the probabilities noticeably, ``(K, Q)``.
+
+        It is the unit of the steps of numerical differentiation.
+        """
         return torch.ones_like(table)
 
 
@@ -292,9 +309,11 @@ class CategoricalDurations(DurationFamily):
 
 
 def _length_biased(counts: Array, n_biased: float) -> Array:
-    """Return the probabilities ``(D,)`` that maximise ``Σ counts log p - n_biased log E[d]``.
+    """Return the duration probabilities ``(D,)`` that maximise ``Σ counts log p - n_biased log E[d]``.
 
-    They are ``p(d) = counts / (N - n_biased + n_biased d / m)``, where m makes them sum to one and is then E[d].
+    ``counts``: expected counts of durations, ``(D,)``, of which ``n_biased`` were seen with probability in proportion
+    to their duration. They are ``p(d) = counts / (N - n_biased + n_biased d / m)``, where N is the sum of the counts,
+    and m makes them sum to one and is then E[d].
     """
     total, d = float(counts.sum()), np.arange(1.0, len(counts) + 1)
     unbiased: Array = counts / total
@@ -323,7 +342,13 @@ def _length_biased(counts: Array, n_biased: float) -> Array:
 
 @dataclass(frozen=True)
 class _Tilted:
-    """The distribution ``p(d) ∝ exp(log_base + θ (d - 1))`` on 1 .. D, with the objective of its M-step."""
+    """The distribution ``p(d) ∝ exp(log_base + θ (d - 1))`` on 1 .. D, with the objective of its M-step.
+
+    Attributes:
+        log_base: the part of the log-density that does not depend on θ, ``(D,)``.
+        counts: expected counts of durations, ``(D,)``.
+        n_biased: number of them that were observed with probability in proportion to their duration.
+    """
 
     log_base: Array
     counts: Array
@@ -389,7 +414,7 @@ class OneParameterDurations(DurationFamily):
     @property
     @abstractmethod
     def tilts(self) -> tuple[float, float]:
-        """The smallest and the largest θ that a fit may find."""
+        """The smallest and the largest θ among which a fit searches."""
 
     def log_pmf(self, table: Tensor) -> Tensor:
         d = torch.arange(self.longest, dtype=torch.float64, device=table.device)
@@ -410,7 +435,7 @@ class OneParameterDurations(DurationFamily):
 
 
 def _log_excess(prior: ConjugatePrior, n_states: int, longest: int) -> Tensor:
-    """Return the median of the logarithm of the mean number of steps beyond the first, ``(K, 1)``."""
+    """Return the prior's median of log(mean duration - 1) for each state, ``(K, 1)``, from a user's prior."""
     return (prior.numbers("mean_duration", 1 + longest / 4, (n_states, 1), least=1.0) - 1).log()
 
 
@@ -633,7 +658,6 @@ class GeometricDurations(DurationFamily):
 
 
 def _log_odds(log_p: Tensor) -> Tensor:
-    """Return ``log (p / (1 - p))`` of probabilities whose logarithms are given."""
     return log_p - (-torch.expm1(log_p)).log()
 
 

@@ -28,9 +28,10 @@ from seqmodels.inference.chains.time_varying import log_transitions
 
 
 class SegmentEmitted(Emitted):
-    """The estimated parameters of emissions and durations, held in tables ``(K, P + Q)``.
+    """The emission and duration parameters of an HSMM that are estimated, held in tables ``(K, P + Q)``.
 
-    The free numbers of states that share an emission, or durations, are those of the first such state.
+    A row has P output parameters and Q parameters of durations. States that share an emission, or durations, have one
+    set of free numbers, that of the first such state.
 
     Args:
         inner: the estimated parameters of the emission alone.
@@ -84,7 +85,11 @@ class SegmentEmitted(Emitted):
 
 
 def _moves(tying: Tying, is_kept: Tensor) -> Tensor:
-    """Return a mask ``(K,)`` that is True for the first state of each group, unless its parameters are kept."""
+    """Return a mask ``(K,)`` of states with free parameters of their own.
+
+    It is True for the first state of each group of tied states, unless ``is_kept (K,)`` says that EM does not change
+    it.
+    """
     states = torch.arange(len(tying.group))
     return torch.isin(states, tying.one_each(states)) & ~is_kept
 
@@ -92,8 +97,8 @@ def _moves(tying: Tying, is_kept: Tensor) -> Tensor:
 def expected_log_prob(parameters: Parameters, emission: SegmentEmission, batch: PackedBatch) -> tuple[Tensor, Tensor]:
     """Return log p(x) of each sequence in nats, ``(n,)``, and the expected log-probability of complete data.
 
-    The expectation is over states and segments at these parameters. It is a differentiable scalar, and its gradient is
-    that of the sum of log p(x) (Fisher's identity).
+    Complete data are the steps with their states and segments; the expectation is over states and segments at these
+    parameters. It is a differentiable scalar, and its gradient is that of the sum of log p(x) (Fisher's identity).
     """
     of_emission, of_durations = emission.split(parameters.table)
     if parameters.table_slopes is None:

@@ -61,7 +61,7 @@ class SegmentConstraints:
 
     @property
     def tyings(self) -> tuple[Tying, Tying]:
-        """The tying of emissions and the tying of durations."""
+        """The groups of states that share an emission, and those of states that share durations."""
         return self.emission, self.durations
 
     @property
@@ -116,11 +116,11 @@ class SegmentEmission(Emission):
         return self.split(table)[0]
 
     def n_densities(self, n_states: int) -> int:
-        """Return how many numbers a step takes in memory: the densities, or all states' durations if these are more."""
+        """Return how many numbers a frame takes in memory: its densities, or ``n_states`` times D if that is more."""
         return max(self.inner.n_densities(n_states), n_states * self.family.longest)
 
     def split(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the emission's columns ``(K, P)`` and the durations' columns ``(K, Q)`` of a table, as views.
+        """Return a table's P columns of the emission, ``(K, P)``, and its Q columns of durations, ``(K, Q)``, as views.
 
         Slopes ``(K, P + Q, U)`` are split along the same axis.
         """
@@ -128,7 +128,7 @@ class SegmentEmission(Emission):
         return table[:, :n_columns], table[:, n_columns:]
 
     def durations(self, table: Tensor) -> Durations:
-        """Return the durations of a table in the form in which inference reads them."""
+        """Return the distributions of durations in a table as ``Durations``, the form in which inference reads them."""
         return Durations.of(self.family.log_pmf(self.split(table)[1]), left_censored=self.left_censored)
 
     def evaluate(
@@ -208,10 +208,11 @@ def _unchanged(statistics: Statistics, table: Tensor) -> Tensor:
 
 
 def _full_durations_of_first(left: Tensor, log_pmf: Tensor) -> Tensor:
-    """Return expected full durations of first segments, ``(K, D)``, from counts ``left (K, D)`` of their steps left.
+    """Return the expected counts of full durations of first segments that began before their sequence, ``(K, D)``.
 
-    If a segment is observed at any of its steps with equal probability, its full duration given that r steps are left
-    has the distribution ``p(d) / P(d >= r)`` for d >= r.
+    ``left (K, D)``: expected counts of the steps left of these segments at the first step; ``log_pmf (K, D)``:
+    log-probabilities of durations. If a segment is observed at any of its steps with equal probability, its full
+    duration given that r steps are left has the distribution ``p(d) / P(d >= r)`` for d >= r.
     """
     log_at_least = log_pmf.flip(1).logcumsumexp(1).flip(1)
     rate = (left.log() - torch.where(left > 0, log_at_least, 0.0)).logcumsumexp(1)
@@ -224,7 +225,7 @@ def _full_durations_of_first(left: Tensor, log_pmf: Tensor) -> Tensor:
 def trellis_of_batch(
     parameters: Parameters, emission: SegmentEmission, batch: PackedBatch, densities: Densities
 ) -> SemiMarkovTrellis:
-    """Return the inference problem of a batch, with whole sequences.
+    """Return the parameters and densities of a batch, from which forward and Viterbi passes over segments run.
 
     Where the state of a step is known, all other states have density zero. Where transitions depend on inputs, those
     into a segment depend on the inputs of its first step.
@@ -250,7 +251,7 @@ def expected_counts(
     dtype: torch.dtype,
     refuse: Callable[[Sequence[int]], None],
 ) -> Expectations:
-    """Return the log-probability and the expected counts of one batch, times its weight.
+    """Return log p(x) and the expected counts of one batch of an HSMM (the E-step), times the batch's weight.
 
     Args:
         parameters: parameters of the HSMM.

@@ -270,7 +270,6 @@ class HSMM(HiddenChainModel):
 
 
 def _check_durations(n_states: int, max_duration: int) -> None:
-    """Raise ``ValueError`` if tables of ``n_states`` times ``max_duration`` durations would be too large."""
     if n_states * max_duration > MOST_DURATIONS:
         raise ValueError(
             f"max_duration is {max_duration:,}, which is too long for {n_states:,} states; pass at most "

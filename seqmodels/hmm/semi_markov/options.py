@@ -113,7 +113,7 @@ def successors(mask: Tensor, final_mask: Tensor | None) -> Tensor:
 
 
 def _of_group(tying: Tying, is_kept: Tensor) -> Tensor:
-    """Return a mask ``(K,)`` that is True for every state that shares with a state in ``is_kept``, ``(K,)``."""
+    """Return a mask ``(K,)`` of every state whose group has a state in ``is_kept (K,)``."""
     return torch.isin(tying.group, tying.group[is_kept])
 
 

@@ -15,10 +15,10 @@ from seqmodels.hmm.semi_markov.expectations import SegmentEmission
 
 
 class SegmentFamily(ConjugateFamily):
-    """The family of an emission and of the durations of segments.
+    """A prior of the emission and the durations of each state of an HSMM.
 
-    ``hyper (K, H + Q)`` has the hyperparameters of the emission, then those of the durations. It is conjugate where
-    ``DurationFamily.is_conjugate`` is true and the prior of the emission is a ``ConjugateFamily``.
+    ``hyper (K, H + Q)`` has H hyperparameters of the emission, then Q of the durations. The family is conjugate where
+    ``DurationFamily.is_conjugate`` is true.
 
     Args:
         inner: prior of the emission.
