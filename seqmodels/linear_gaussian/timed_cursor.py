@@ -76,7 +76,7 @@ class TimedSystemCursor(UnseenSteps[TimedSystemState]):
         return self._after(state, self.cursor.advance(state.state, x))
 
     def unseen(self, state: TimedSystemState) -> TimedSystemState:
-        """Return the state after a next step that is not seen."""
+        """Return the state after a next step that is not observed."""
         return self._after(state, self.cursor.unseen(state.state))
 
     def _after(self, state: TimedSystemState, after_last: SystemState) -> TimedSystemState:

@@ -38,7 +38,11 @@ MOST_PARTICLES = 16  # of the filter whose paths are drawn from
 def given_paths(
     p: SwitchingParameters, batch: RegimeBatch, paths: Sequence[np.ndarray], *, by_feature: bool
 ) -> SwitchingStatistics:
-    """Return the sums of expectations of a batch whose regimes are known, ``paths`` having those of each sequence."""
+    """Return the sums of expectations of a batch whose regimes are known.
+
+    ``paths`` has the regimes of each sequence, ``(T,)``; ``by_feature`` is True if values are missing anywhere in the
+    data.
+    """
     S, n = len(p.initial), int(batch.packing.offsets[1])
     gamma = batch.packing.pack([np.eye(S)[path] for path in paths])
     chain, w = state_chain(RegimeTables.of(p), batch, gamma), batch.weights
