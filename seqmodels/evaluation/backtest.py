@@ -62,7 +62,7 @@ class Backtest:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Mean scores for each ``model`` and ``step`` as a frame; ``n`` is the number of forecast values averaged."""
+        """Mean scores as a frame with a row for each ``model`` and ``step`` ahead; ``n`` counts the forecast values."""
         return self._means(["model", "step"])
 
     def table(self) -> pd.DataFrame:
@@ -83,9 +83,11 @@ class Backtest:
 
     @checked
     def plot(self, ax: Axes | None = None, *, score: str = "crps_scaled") -> Axes:
-        """Plot the mean of ``score``, a column of ``frame``, against the steps ahead, a line for each model.
+        """Plot the mean score of each model against the number of steps ahead, a line for each model; return the axes.
 
-        It is drawn on ``ax`` or a new figure.
+        Args:
+            ax: axes to draw on; None makes a new figure.
+            score: the plotted score, a column of ``frame``.
         """
         from seqmodels.plot.backtest import plot_scores_by_step
 
@@ -215,10 +217,10 @@ def _check(
 def _origins(
     sequences: Sequences, horizon: int, first: int | None, every: int | None, n_origins: int | None, season: int | None
 ) -> list[list[int]]:
-    """Return the origins of each sequence, as numbers of given steps; an empty list for a sequence that is too short.
+    """Return the forecast origins of each sequence, as numbers of steps given before the forecast.
 
-    It takes the arguments of ``backtest``. Raises ``ValueError`` if ``first`` is invalid or no sequence is long
-    enough.
+    The list of a sequence that is too short is empty. The arguments are described in ``backtest``. Raises
+    ``ValueError`` if ``first`` is invalid or no sequence is long enough.
     """
     if first is not None and not (isinstance(first, int | np.integer) and first >= max(1, season or 1)):
         raise ValueError(f"first is {first!r}; pass a number of steps, at least 1 and at least a season")
@@ -240,9 +242,10 @@ def _origins(
 
 
 def _mean_change(training: list[np.ndarray], season: int) -> np.ndarray:
-    """Return the mean absolute change of each feature over a season, ``(D,)``; 1 for a feature that never changes.
+    """Return the mean of ``|x_t - x_t-m|`` of each feature, ``(D,)``, with m = ``season``.
 
-    ``training`` has arrays ``(T, D)``. It is the scale of Hyndman & Koehler (2006).
+    ``training`` has arrays ``(T, D)``. The result divides scaled scores (Hyndman & Koehler 2006); it is 1 for a feature
+    that never changes.
     """
     changes = [np.abs(x[season:] - x[:-season]) for x in training if len(x) > season]
     mean = np.nanmean(np.concatenate(changes), axis=0) if changes else np.ones(training[0].shape[1])
@@ -261,9 +264,10 @@ def _baselines(season: int | None, taken: set[str]) -> dict[str, Any]:
 
 
 def best_var(sequences: Any, orders: Sequence[int] = VAR_ORDERS) -> HMM:
-    """Return the linear autoregression with the least BIC, an ``HMM`` with one state, fitted to the raw levels.
+    """Fit linear autoregressions (VAR) of several ``orders``, and return the one with the least BIC, an ``HMM``.
 
-    Orders with fewer than 6 frames for each coefficient of a feature are left out, except the lowest order.
+    The HMM has one state. It is fitted to the raw values, not to differences. Orders with fewer than 6 frames for each
+    coefficient of a feature are left out, except the lowest order.
     """
     X = as_sequences(sequences)
     n_frames, size = int(X.n_units.sum()), X.n_features
@@ -286,18 +290,19 @@ def _forecasts(
     seed: int,
     refit: bool,
 ) -> Iterator[tuple[Ahead, DrawPaths]]:
-    """Yield each forecast of a model with a function that draws its paths.
+    """Forecast from every origin; yield each forecast (``Ahead``) with a function that draws its paths, ``(n, k, D)``.
 
     Args:
-        model: a ``SequenceModel``, a ``SeasonalNaive``, or a list of orders of autoregressions.
+        model: a ``SequenceModel``, a ``SeasonalNaive``, or a list of orders of linear autoregressions, of which the
+            one with the least BIC is used.
         sequences: the sequences that are forecast.
-        training: the training part; None means that there is none.
+        training: the user's training sequences; None means that there are none.
         fitted_to: the sequences that an unfitted model is fitted to.
-        origins: numbers of given steps at the origins of each sequence.
-        horizon: number of steps ahead.
+        origins: the origins of each sequence, as numbers of steps given before the forecast.
+        horizon: number of steps k ahead.
         n: number of paths.
         seed: seed of the paths.
-        refit: whether a copy is fitted at each origin to the training part and all given steps.
+        refit: whether a copy is fitted at each origin to ``training`` and all steps before the origin.
     """
     if not refit:
         yield from _ahead(_ready(model, fitted_to), sequences, origins, horizon, n, seed)
@@ -312,9 +317,10 @@ def _forecasts(
 
 
 def _heads(sequences: Sequences, origins: list[list[int]], *, with_past: bool) -> Sequences:
-    """Return the steps before the first origin of each sequence that has one, with its past if ``with_past``.
+    """Cut each sequence at its first origin and return the steps before it; sequences without an origin are left out.
 
-    ``origins`` has the origins of each sequence, as numbers of given steps.
+    ``origins`` has the origins of each sequence, as numbers of steps. If ``with_past``, each result also begins with
+    the past that the sequence carries.
     """
     n_past = sequences.n_units_of_past if with_past else np.zeros(len(sequences), np.int64)
     cuts = [(i, 0, int(n_past[i]) + each[0]) for i, each in enumerate(origins) if each]
@@ -322,9 +328,9 @@ def _heads(sequences: Sequences, origins: list[list[int]], *, with_past: bool) -
 
 
 def _ready(model: Any, training: Sequences) -> Forecaster:
-    """Return a fitted forecaster: the model, fitted to ``training`` if it was not fitted.
+    """Return ``model`` fitted to ``training``; a ``SequenceModel`` that is fitted already is returned unchanged.
 
-    A list of orders stands for the best autoregression among them.
+    A list of orders stands for the linear autoregression with the least BIC among them.
     """
     if isinstance(model, SeasonalNaive):
         return SeasonalNaive(model.season).fit([np.asarray(x) for x in training])
@@ -360,7 +366,10 @@ def _ahead(
 
 
 def _raw_paths(model: Forecaster, ahead: Ahead) -> np.ndarray:
-    """Return the paths of a forecast in raw units, ``(n, k, D)``, NaN after the end of a path."""
+    """Return the drawn paths of a forecast in the units of the data, ``(n, k, D)``: n paths, k steps, D features.
+
+    Steps after a path has ended are NaN.
+    """
     paths = ahead.draw_paths()
     return paths.x if isinstance(model, SeasonalNaive) else paths.raw_vectors(model.encoding_)
 
@@ -370,13 +379,13 @@ def _raw_paths(model: Forecaster, ahead: Ahead) -> np.ndarray:
 
 @dataclass(frozen=True)
 class OriginScorer:
-    """A scorer of forecasts against the steps that came.
+    """A scorer of forecasts, made from several origins of each sequence, against the steps that followed.
 
     Attributes:
-        sequences: the sequences that are forecast.
-        levels: levels of the quantiles, ``(Q,)``.
-        scale: divisor of scaled scores for each feature, ``(D,)``.
-        n: number of drawn paths.
+        sequences: the sequences that are forecast, with D features.
+        levels: levels of the Q predicted quantiles, ``(Q,)``.
+        scale: divisor of the scaled scores for each feature, ``(D,)``.
+        n: number of paths drawn for each forecast.
         random_state: seed of the paths.
     """
 
@@ -387,7 +396,10 @@ class OriginScorer:
     random_state: int
 
     def scores(self, name: str, forecasts: Iterator[tuple[Ahead, DrawPaths]]) -> pd.DataFrame:
-        """Return a frame with a row for each forecast value of the model ``name``, as ``Backtest.scores`` has them."""
+        """Score all forecasts of the model ``name``; return a frame with the columns of ``Backtest.scores``.
+
+        Each of ``forecasts`` is a forecast with a function that draws n paths of its k steps, ``(n, k, D)``.
+        """
         import pandas as pd
 
         frame = pd.concat([self._rows(ahead, cache(draw)) for ahead, draw in forecasts], ignore_index=True)
@@ -435,21 +447,25 @@ class OriginScorer:
         )
 
     def _times(self, i: int, origin: int, k: int, size: int) -> Any:
-        """Return the times of the k steps after ``origin`` in sequence i, each repeated ``size`` times."""
+        """Return the times of the k steps after ``origin`` in sequence i, each repeated for its ``size`` features."""
         assert self.sequences.times is not None
         return with_zone(np.repeat(self.sequences.times[i][origin : origin + k], size), self.sequences.time_unit)
 
 
 def _drawn(draw: DrawPaths, h: int) -> np.ndarray:
-    """Return step h of the drawn paths that last so long, ``(n, D)``; ``draw`` returns all paths, ``(n, k, D)``."""
+    """Return the values at step h (from 0) of the drawn paths that have not ended by then, ``(m, D)``.
+
+    ``draw`` returns all n paths of k steps, ``(n, k, D)``, with NaN after the end of a path.
+    """
     draws = draw()[:, h]
     return np.asarray(draws[~np.isnan(draws).any(1)])
 
 
 def _on_turns_of(steps: Sequence[StepDistribution | None], y: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """Return the values ``y``, ``(k, D)``, with angles moved by whole turns to be nearest to ``near``, ``(k, D)``.
+    """Add multiples of 2π to the angles among ``y``, ``(k, D)``, so that they lie nearest to ``near``, ``(k, D)``.
 
-    ``steps`` has the predicted distribution of each step, which knows its angles.
+    ``steps`` has the predicted distribution of each of the k steps, which says which features are angles. Other
+    features are returned unchanged.
     """
     moved = [
         step.on_turn_of(*each) if isinstance(step, FeatureDistributions) else each[0]
@@ -469,7 +485,7 @@ def pinball_loss(quantiles: np.ndarray, y: np.ndarray, levels: np.ndarray) -> np
     Its mean over all levels is the CRPS (Gneiting & Raftery 2007).
 
     Args:
-        quantiles: predicted quantiles, ``(Q, ...)``.
+        quantiles: Q predicted quantiles, ``(Q, ...)``.
         y: the values that came, ``(...)``.
         levels: levels of the quantiles, ``(Q,)``.
 

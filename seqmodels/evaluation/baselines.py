@@ -34,7 +34,7 @@ class SeasonalNaive:
     covariance_: np.ndarray = field(default_factory=lambda: np.empty((0, 0)), init=False)
 
     def fit(self, sequences: Sequence[np.ndarray]) -> SeasonalNaive:
-        """Learn the covariance from ``(T, D)`` arrays. Raises ``ValueError`` if none is longer than a season."""
+        """Estimate ``covariance_`` from arrays ``(T, D)``. Raises ``ValueError`` if none is longer than a season."""
         changes = [x[self.season :] - x[: -self.season] for x in sequences if len(x) > self.season]
         errors = np.concatenate(changes) if changes else np.empty((0, 1))
         errors = errors[~np.isnan(errors).any(axis=1)]
@@ -50,11 +50,11 @@ class SeasonalNaive:
     def ahead(
         self, sequences: Sequence[np.ndarray], origins: Sequence[Sequence[int]], k: int, n: int, seed: int
     ) -> Iterator[Ahead]:
-        """Yield the forecast of the next k steps after each origin of each sequence, in raw units.
+        """Yield the forecast of the next k steps after each origin of each sequence, in the units of the sequences.
 
         Args:
             sequences: arrays ``(T, D)``.
-            origins: numbers of given steps, several for each sequence.
+            origins: the origins of each sequence, each the number of steps that are given before the forecast.
             k: number of steps ahead.
             n: number of paths to draw.
             seed: seed of the paths.
@@ -73,7 +73,7 @@ class SeasonalNaive:
                 yield Ahead(i, t, np.ones(k), list(steps), np.ones(k, dtype=bool), partial(_already_drawn, paths))
 
     def _paths(self, phases: np.ndarray, n: int, rng: np.random.Generator) -> Paths:
-        """Draw n paths of the errors, added to ``phases``, the mean of each step, ``(k, D)``."""
+        """Draw n sample paths: ``phases``, the mean of each of k steps, ``(k, D)``, plus accumulated errors ``e_t``."""
         k, size = phases.shape
         errors = rng.multivariate_normal(np.zeros(size), self.covariance_, size=(n, k), method="eigh")
         for h in range(self.season, k):
@@ -82,9 +82,9 @@ class SeasonalNaive:
 
 
 def _filled(x: np.ndarray, season: int) -> np.ndarray:
-    """Return ``x`` with missing values taken from the season before.
+    """Replace each missing value of ``x``, ``(T, D)``, by the value ``season`` steps earlier.
 
-    In the first season they are taken from the first known value of the feature.
+    In the first season missing values are replaced by the first known value of the feature.
     """
     filled = np.array(x, dtype=np.float64)
     for t, d in np.argwhere(np.isnan(filled)):

@@ -26,13 +26,15 @@ WITH_DENSITY: set[Values] = {"reals", "positive", "proportions", "angles"}
 
 @dataclass(frozen=True)
 class Reliability:
-    """The result of ``reliability``: how often symbols occurred, for bins of their predicted probability.
+    """The result of ``reliability``: predictions grouped into bins by their probability, with the share that came true.
+
+    A prediction is one symbol at one step; V symbols make V predictions for each step.
 
     Attributes:
-        table: a frame with a row for each bin in use: ``predicted`` (mean probability), ``observed`` (share that
-            occurred), ``n`` (number of predictions, V for each step).
-        error: expected calibration error ``Σ_bins |occurred - expected| / steps``, pooled over all symbols; 0 is best,
-            2 worst.
+        table: a frame with a row for each bin in use: ``predicted`` (mean probability of its predictions),
+            ``observed`` (the share whose symbol occurred), ``n`` (number of predictions).
+        error: expected calibration error ``Σ_bins |occurred - expected| / steps``, where a bin's symbols that occurred
+            and that were expected are counted, pooled over all symbols; 0 is best, 2 worst.
         by_chance: the error that the same predictions would have if they were right, with symbols drawn from them once.
         n_steps: number of steps that were evaluated.
     """
@@ -88,10 +90,10 @@ def reliability(
 def _symbol_steps(
     model: SequenceModel, X: Any, y: Any, n_steps: int, random_state: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield predicted probabilities, ``(m, V)``, and the symbols that came, ``(m,)``, batch by batch.
+    """Yield predicted probabilities, ``(m, V)``, and the symbols that occurred, ``(m,)``, for each batch of m steps.
 
-    Steps after an impossible one are left out, because they have no prediction. The arguments are those of
-    ``reliability``.
+    A step after a symbol of probability zero is left out, because it has no prediction. The arguments are described
+    in ``reliability``.
     """
     for batch in forced_batches(model, X, y, n_steps, random_state):
         for prediction, x, rows in batch.steps(model):
@@ -135,7 +137,7 @@ def pit(
 
 
 def histogram(transforms: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the histogram of ``transforms`` as a density with mean 1, shape ``(B,)``, and its calibration error.
+    """Return a histogram of ``transforms`` in B bins, scaled to mean 1, shape ``(B,)``, and its calibration error.
 
     ``transforms`` are probability integral transforms between 0 and 1; NaN is left out. The error is the share of all
     values that would have to move to make the histogram uniform.

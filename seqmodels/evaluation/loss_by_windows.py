@@ -59,9 +59,9 @@ def window_loss(model: SequenceModel, X: Any, width: int, *, cluster: str | None
 
 
 def _window_steps(model: SequenceModel, whole: Sequences, width: int) -> list[np.ndarray]:
-    """Return the log-probability of each unit in nats, a list of ``(T,)``, with each window scored on its own.
+    """Score each window of ``width`` steps as a sequence of its own; return log p of each unit in nats, ``(T,)`` each.
 
-    ``width`` is the number of steps of a window.
+    There is one array for each sequence of ``whole``, of its T units (frames, bytes or symbols), in the old order.
     """
     windows = whole.chunks(width)
     steps = [s[:n_units] for s, n_units in zip(model.log_prob_steps(windows), windows.n_units, strict=True)]

@@ -32,13 +32,17 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class LostWorker:
-    """The error that takes the place of a result if its process was killed, or if task or result could not be sent."""
+    """The result of a task that was lost: its process was killed, or the task or its result could not be pickled.
+
+    Attributes:
+        error: what happened, in one line.
+    """
 
     error: str
 
     @classmethod
     def by(cls, error: Exception) -> LostWorker:
-        """Return the ``LostWorker`` for an error of the processes or of the cluster."""
+        """Return the ``LostWorker`` that reports ``error``, raised by joblib's processes or by the cluster."""
         return cls(_in_one_line(error))
 
 
@@ -46,12 +50,12 @@ Jobs = int | Executor
 
 
 def checked_jobs(n_jobs: Jobs, *, has_seconds: bool) -> Jobs:
-    """Return ``n_jobs`` in the form that ``run`` takes: an executor, or the number of fits that run at the same time.
+    """Validate ``n_jobs`` and return it in the form that ``run`` takes: an executor, or a number of parallel fits.
 
     Args:
         n_jobs: the user's argument; -1 means one for each core, or all workers of joblib's backend.
-        has_seconds: whether the fits have a budget of seconds. It warns then if they share cores, because the budget
-            would not be fair.
+        has_seconds: whether the fits have a time budget in seconds. If so, a warning is given if they share cores,
+            because the budget would not be fair.
 
     Raises:
         ValueError: ``n_jobs`` is neither a number nor an executor, is 0, or is more than one within a process of
@@ -84,7 +88,11 @@ def _is_of_this_machine() -> bool:
 
 
 def run(tasks: Iterable[tuple[Key, partial[Result]]], jobs: Jobs) -> Iterator[tuple[Key, Result | LostWorker]]:
-    """Run the tasks and yield the key and result of each when it is done; with ``jobs=1`` here, in their order.
+    """Run the tasks and yield the key and result of each when it is done; ``jobs=1`` runs them here in their order.
+
+    Args:
+        tasks: pairs of a key, which names the task, and a function without arguments that does it.
+        jobs: number of processes, or an ``Executor``, as ``checked_jobs`` returns it.
 
     In joblib's processes each task has its share of the cores as threads. If a process is killed, for example by the
     system for lack of memory, the tasks beside it end too. All tasks without a result are then run again, each by
@@ -102,7 +110,11 @@ def run(tasks: Iterable[tuple[Key, partial[Result]]], jobs: Jobs) -> Iterator[tu
 
 
 def _side_by_side(left: dict[Key, partial[Result]], jobs: Jobs) -> Iterator[tuple[Key, Result | LostWorker]]:
-    """Run the tasks ``left`` in other processes and yield their results; lost tasks are run again, each alone."""
+    """Run the tasks ``left`` in other processes and yield the key and result of each when it is done.
+
+    If a process is killed, every task without a result is run again, each by itself. Finished tasks are deleted from
+    ``left``.
+    """
     results = _in_executor(left, jobs) if isinstance(jobs, Executor) else _in_processes(left, jobs)
     while left:
         try:
@@ -185,10 +197,10 @@ def _in_executor(
 
 
 def _caught(caller: str, key: Key, function: Callable[..., Result], *arguments: Any) -> tuple[Key, _Outcome[Result]]:
-    """Run the function and return the key with its outcome, with warnings recorded if it runs in another process.
+    """Call ``function(*arguments)`` and return ``key`` with the outcome: result or exception, and recorded warnings.
 
-    ``caller`` is the name of the process that started it. In that process, where executors may run threads, warnings
-    are given directly.
+    ``caller`` is the name of the process that submitted the task. In that same process, where an executor may run
+    threads, warnings are not recorded but given at once.
     """
     if caller == _process():
         result, error = _attempted(function, *arguments)
@@ -209,7 +221,7 @@ def _sendable(message: Warning | str, category: type[Warning]) -> tuple[Warning 
 
 
 def _is_sendable(thing: object) -> bool:
-    """Return True if an object can be pickled and read again; some exceptions fail only when they are read."""
+    """Return True if an object can be pickled and unpickled; some exceptions fail only when they are unpickled."""
     from joblib.externals.loky.backend.reduction import dumps  # it handles classes of the user's script too
 
     try:

@@ -40,12 +40,13 @@ class CodeLength:
     """The code length of data under one model that is fitted again and again to what came before; see ``prequential``.
 
     Attributes:
-        frame: a frame with a row for each block: ``n_before`` (units that the model was fitted to), ``n_units`` of the
-            block, ``nats`` (its code length), ``nats_per_unit``, ``model_nats`` and ``reference_nats`` (its code length
-            under the model alone, NaN without a fit, and under the reference alone), ``seconds`` of fit and scoring,
-            and ``error`` (why a fit failed, else empty).
+        frame: a frame with a row for each block, a run of consecutive steps or sequences: ``n_before`` (units that the
+            model was fitted to), ``n_units`` of the block, ``nats`` (its code length), ``nats_per_unit``,
+            ``model_nats`` and ``reference_nats`` (its code length under the model alone, NaN without a fit, and under
+            the untrained reference alone), ``seconds`` of fit and scoring, and ``error`` (why a fit failed, else
+            empty).
         unit: unit of the data: frame, byte or symbol.
-        measure: what the code lengths measure.
+        measure: what the log-probabilities measure: space, unit, and how lengths are treated.
     """
 
     frame: pd.DataFrame
@@ -207,8 +208,8 @@ def codes_of_each(
 ) -> Iterator[tuple[str, CodeLength | ValueError]]:
     """Yield each model's name and code length, or the ``ValueError`` that says why it has none, when it is done.
 
-    It takes the arguments of ``prequential_code_lengths``. The fits of all models run side by side if ``jobs`` is not
-    1.
+    The fits of all models run at the same time if ``jobs``, the checked ``n_jobs``, is not 1. ``data`` are X and y; the
+    other arguments are described in ``prequential_code_lengths``.
 
     Raises:
         ValueError: the data or arguments are invalid, which concerns all models.
@@ -243,10 +244,13 @@ def codes_of_each(
 def _code_length(
     first: _Block, coded: list[tuple[_Coded, Setting | None]], data: Data, reference: Moments | None
 ) -> CodeLength | ValueError:
-    """Return the code length of one model from its coded blocks, or a ``ValueError`` if no fit succeeded.
+    """Add up the code length of one model over its blocks; return a ``ValueError`` if no fit succeeded.
 
-    ``first`` is the first block, which the reference codes alone. ``coded`` has each later block with the setting of
-    the model that coded it, None if it was not fitted. ``reference`` are the moments of the reference, or None.
+    Args:
+        first: the first block, which the untrained reference codes alone.
+        coded: each later block with the setting of the copy that coded it, None if its fit failed.
+        data: the sequences and targets.
+        reference: mean and standard deviation of the reference's Gaussians; None means those of the data.
     """
     settings = [setting for _, setting in coded if setting is not None]
     if not settings:
@@ -260,7 +264,7 @@ def _code_length(
 
 
 def joined_codes(codes: Mapping[str, CodeLength]) -> CodeLengths:
-    """Join the code lengths of the same data under several models, by name, to one table.
+    """Join the code lengths of the same data under several models into one table; ``codes`` has them by model name.
 
     Raises:
         IncomparableError: two of them measure different things.
@@ -292,13 +296,13 @@ def joined_codes(codes: Mapping[str, CodeLength]) -> CodeLengths:
 
 @dataclass(frozen=True)
 class _Block:
-    """A block of items ``start`` to ``stop - 1``: sequences, or steps of a single sequence (characters of a text).
+    """One block of the data: sequences ``start`` to ``stop - 1``, or these steps of a single sequence.
 
     Attributes:
-        start, stop: the items of the block.
-        n_before: number of units before it.
-        n_units: number of its units.
-        of_one: True if items are steps of a single sequence.
+        start, stop: indices of the first item and after the last; items are sequences, or steps (characters of a text).
+        n_before: number of units (frames, bytes or symbols) before the block.
+        n_units: number of units in the block.
+        of_one: True if the items are steps of a single sequence.
         is_last: True for the last block.
     """
 
@@ -311,7 +315,7 @@ class _Block:
 
 
 def _blocks(data: Data, n_blocks: int) -> Iterator[_Block]:
-    """Yield about ``n_blocks`` blocks of the data, each as long in units as all before it together.
+    """Cut the data into blocks, each as long in units as all before it together; yield about ``n_blocks`` of them.
 
     There are fewer if the data are short.
     """
@@ -338,7 +342,7 @@ def _sizes_of_steps(item: Item) -> np.ndarray:
 
 
 def _of(X: Any, y: Any) -> Data:
-    """Return the data ``(X, y)``. Raises ``ValueError`` if they have a past, because the code starts from nothing."""
+    """Return X and y as checked ``Data``. Raises ``ValueError`` if they have a past, which would not be coded."""
     data = Data.of(X, y)
     data.refuse_past("a code")
     return data
@@ -352,7 +356,7 @@ def _part(data: Data, start: int, stop: int) -> Data:
 
 @dataclass(frozen=True)
 class _Coded:
-    """A block and its code length under the model alone.
+    """The result of coding one block with a model fitted to all blocks before it.
 
     Attributes:
         block: the block.
@@ -368,9 +372,10 @@ class _Coded:
 
 
 def _coded(model: SequenceModel, data: Data, block: _Block, validation: Any) -> tuple[_Coded, Setting | None]:
-    """Code a block by a copy of the model fitted to all before it; return the result and the copy's setting.
+    """Code ``block`` with a copy of the model fitted to all data before it; return the result and the copy's setting.
 
-    The setting is None if the fit failed.
+    The setting holds the fitted encoding and what log-probabilities measure; it is None if the fit failed.
+    ``validation`` is the argument of ``fit``.
     """
     began = time.perf_counter()
     clone = model.clone()
@@ -422,7 +427,7 @@ def _row(coded: _Coded, reference: float) -> dict[str, Any]:
 
 
 def _with_known_alphabet(model: SequenceModel, data: Data) -> SequenceModel:
-    """Return an unfitted copy of the model that knows all symbols of the data from the start."""
+    """Return an unfitted copy of the model whose alphabet has all symbols of the data, even those that come late."""
     clone = model.clone()
     if data.scored.kind == "symbols" and data.scored.symbols is None and takes_alphabet_from_data(clone.encoding):
         items = [*data.scored, *(data.X if data.y is not None and data.X.kind == "symbols" else ())]
@@ -433,9 +438,10 @@ def _with_known_alphabet(model: SequenceModel, data: Data) -> SequenceModel:
 
 
 def _reference(setting: Setting, data: Data, moments: Moments | None) -> Callable[[_Block], float]:
-    """Return a function that computes the code length of a block under the reference, in nats.
+    """Return a function from a block to its code length in nats under the untrained reference of ``prequential``.
 
-    ``setting`` is that of a fitted model, ``moments`` are mean and standard deviation of Gaussians, or None.
+    ``setting`` is that of any fitted copy of the model; ``moments`` are the user's mean and standard deviation of the
+    Gaussians, None for those of the data.
     """
     scored = data.scored
     with_end = setting.measure.length == "stop"
@@ -461,7 +467,12 @@ def _reference(setting: Setting, data: Data, moments: Moments | None) -> Callabl
 
 @dataclass(frozen=True)
 class _Density:
-    """The reference density of vectors with independent features: Gaussians, bits of probability 1/2, counts."""
+    """A reference density of vectors with independent features: Gaussian, bits of probability 1/2, geometric counts.
+
+    Attributes:
+        values: kind of each of the D features.
+        mean, deviation: mean and standard deviation of each feature, ``(D,)``.
+    """
 
     values: tuple[str, ...]
     mean: np.ndarray
@@ -469,7 +480,7 @@ class _Density:
 
     @classmethod
     def of(cls, encoding: Encoding, sequences: Sequences, moments: Moments | None) -> _Density:
-        """Return the reference density for the features of an encoding.
+        """Return the reference density for the feature kinds of ``encoding``.
 
         ``moments`` are mean and standard deviation; None means that they are computed from all of the data. Raises
         ``ValueError`` if they are not finite or a deviation is not above zero.
@@ -493,7 +504,7 @@ class _Density:
         return cls(values, mean, deviation)
 
     def log_prob(self, x: np.ndarray) -> float:
-        """Return the log-density of frames ``x``, ``(T, D)``, in raw units, in nats; missing values are left out."""
+        """Return the log-density of frames ``x``, ``(T, D)``, summed over all known values, in nats."""
         total = 0.0
         for value, column, mean, deviation in zip(self.values, x.T, self.mean, self.deviation, strict=True):
             known = column[~np.isnan(column)]

@@ -37,7 +37,7 @@ class MixtureState:
 
     Attributes:
         members: state of each member's cursor.
-        weights: state of the weights, ``(n, S)``.
+        weights: state of the weights, ``(n, S)``; ``Weights`` says what its S numbers are.
     """
 
     members: tuple[CursorState, ...]
@@ -46,10 +46,10 @@ class MixtureState:
 
 @dataclass(frozen=True)
 class MixtureCursor:
-    """Cursor of a mixture ``Σ_k w_t(k) p_k(x_t | x_<t)``, whose weights follow the probabilities of the steps read.
+    """A predictor, step by step, for a mixture ``Σ_k w_t(k) p_k(x_t | x_<t)`` whose weights follow the steps.
 
     Attributes:
-        members: cursors of the members.
+        members: cursors of the K members.
         weights: rule by which the weights change.
         columns: for each member, the columns of the mixture's inputs that it reads.
     """
@@ -59,7 +59,7 @@ class MixtureCursor:
     columns: list[list[int]]
 
     def given(self, state: MixtureState, inputs: Tensor) -> MixtureState:
-        """Return the same state with the inputs of the next step, ``(n, U)``."""
+        """Return the state with U inputs of the next step, ``(n, U)``, which members read before they predict it."""
         return replace(state, members=given_to_each(self.members, state.members, self.columns, inputs))
 
     def start(self, source: Source = None, n: int = 1) -> MixtureState:
@@ -67,7 +67,7 @@ class MixtureCursor:
         return MixtureState(tuple(cursor.start(source, n) for cursor in self.members), self.weights.start(n))
 
     def advance(self, state: MixtureState, x: Tensor) -> MixtureState:
-        """Return the state after every member has read ``x``, ``(n, ...)``, and the weights have followed it."""
+        """Return the state after every member has read the step ``x``, ``(n, ...)``, and the weights were updated."""
         weights = state.weights
         if not self.weights.are_fixed:
             log_p = [_numpy(p.log_prob(x.to(p.output_parameters.device))) for p in self._predictions(state)]
@@ -96,7 +96,10 @@ class MixtureCursor:
 def given_to_each(
     members: list[Cursor], states: tuple[CursorState, ...], columns: list[list[int]], inputs: Tensor
 ) -> tuple[CursorState, ...]:
-    """Return the state of each member with the columns that it reads of the next step's inputs, ``(n, U)``."""
+    """Give every member those U inputs of the next step, ``(n, U)``, that it reads; return the members' states.
+
+    ``columns`` has, for each member, the columns of its inputs.
+    """
     return tuple(
         cast(InputCursor, cursor).given(state, inputs[:, read]) if read else state
         for cursor, state, read in zip(members, states, columns, strict=True)
@@ -104,9 +107,9 @@ def given_to_each(
 
 
 def mixed_symbols(predictions: list[Prediction], log_weights: Tensor) -> Prediction:
-    """Mix predictions of symbols into one ``Categorical``.
+    """Mix the predictions of K members into one prediction of symbols, a ``Categorical``.
 
-    ``log_weights``, ``(n, K)`` float64, are the log-weights of the members.
+    ``log_weights``, ``(n, K)`` float64, are the log-weights of the members for n sequences.
     """
     log_p = torch.stack([p.log_probs() for p in predictions], dim=1)  # (n, K, V), or V + 1 with the end
     has_end = predictions[0].log_end is not None
@@ -114,9 +117,9 @@ def mixed_symbols(predictions: list[Prediction], log_weights: Tensor) -> Predict
 
 
 def categorical(log_p: Tensor, has_end: bool, like: Prediction) -> Prediction:
-    """Return the prediction of symbols with log-probabilities ``log_p``, ``(n, V)`` float64.
+    """Return a prediction of symbols with log-probabilities ``log_p``, ``(n, V)`` float64.
 
-    If ``has_end``, the last column is the end. ``like`` is a prediction whose dtype is used.
+    If ``has_end``, there is one more column for the end, the last. The result has the dtype of ``like``, a prediction.
     """
     symbols = log_p[:, :-1] if has_end else log_p
     log_continue = torch.logsumexp(symbols, -1)  # (n,)
@@ -128,9 +131,9 @@ def categorical(log_p: Tensor, has_end: bool, like: Prediction) -> Prediction:
 
 
 def mixed_vectors(predictions: list[Prediction], log_weights: Tensor) -> Prediction:
-    """Mix predictions of vectors into one with the components of all members.
+    """Mix the predictions of K members into one prediction of vectors, with the components of all members.
 
-    ``log_weights``, ``(n, K)`` float64, are the log-weights of the members.
+    ``log_weights``, ``(n, K)`` float64, are the log-weights of the members for n sequences.
     """
     log_end = log_continue = None
     if predictions[0].log_end is not None:
@@ -150,7 +153,7 @@ def mixed_vectors(predictions: list[Prediction], log_weights: Tensor) -> Predict
 
 
 def _components(prediction: Prediction) -> Tensor:
-    """Return the log-weights of a prediction's components, ``(n, K)`` float64; -inf where no next step is possible."""
+    """Return the log-weights of a prediction's M components, ``(n, M)`` float64; -inf if no next step is possible."""
     if prediction.log_weights is None:
         return prediction.output_parameters.new_zeros(len(prediction.output_parameters), 1, dtype=torch.float64)
     return prediction.log_weights.double()

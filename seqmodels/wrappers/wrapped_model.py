@@ -21,7 +21,7 @@ from seqmodels.sequences.measure import Length, MemoryKind
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class WrappedModel(SequenceModel, ABC):
-    """A model around another one, whose encoding, observation and length it shares, and which learns as it reads.
+    """A model around another one, with the same encoding, observation and length, that goes on learning as it reads.
 
     To add one, define ``n_parameters_``, ``_steps`` and ``cursor`` by means of ``_inner()``, and ``_fit_around`` if the
     wrapper has something to learn itself. Several processes share the work of fitting the model inside;
@@ -76,7 +76,7 @@ class WrappedModel(SequenceModel, ABC):
     # -- fitting -------------------------------------------------------------------------------------------
 
     def _examples_of(self, X: Any, y: Any = None) -> list[Example]:
-        """Return the encoded sequences without their past, for the part of fitting that runs around a fitted model.
+        """Return the encoded sequences without their past, from which ``_fit_around`` learns.
 
         Raises:
             NotFittedError: If there is no model inside yet.
@@ -85,9 +85,9 @@ class WrappedModel(SequenceModel, ABC):
         return self._setting().examples(checked_data(self, X, y).without_past())
 
     def _validation_of(self, validation: Any, y: Any) -> list[Example]:
-        """Return the encoded sequences of ``validation``, which is a pair if there are targets ``y``.
+        """Return the encoded sequences of ``validation``; an empty list if it is None.
 
-        None means that there is no validation part.
+        If there are targets ``y``, ``validation`` is a pair ``(X, y)``.
         """
         if validation is None:
             return []
@@ -101,7 +101,10 @@ class WrappedModel(SequenceModel, ABC):
         distributed.run_on_rank_zero(None, lambda: self._fit_around(train, validation))
 
     def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
-        """Fit the parameters of the wrapper itself, after ``model_`` is fitted; by default there are none."""
+        """Fit the parameters of the wrapper itself, after ``model_`` is fitted; by default there are none.
+
+        ``train`` and ``validation`` are the encoded sequences that ``fit`` was given.
+        """
         return
 
     @property

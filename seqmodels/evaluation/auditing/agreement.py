@@ -32,10 +32,10 @@ MAX_COORDINATES = 6  # most features of vectors that are tested one by one
 
 
 def units(subject: Subject) -> Finding:
-    """Check that each unit and each end has one log-probability, and that ``log_prob`` and ``score`` agree with them.
+    """Check that the model of ``subject`` gives one log-probability for each unit and each scored end.
 
-    ``log_prob`` must be their sum over each sequence, and ``score`` their sum over all units. Methods that the model
-    lacks are not checked.
+    ``log_prob`` must be the sum of a sequence's log-probabilities, and ``score`` the sum over all sequences divided by
+    the number of units. Methods that the model lacks are not checked.
     """
     cases, unit = subject.cases, subject.measure.unit
     steps = subject.score(cases)
@@ -65,9 +65,9 @@ def units(subject: Subject) -> Finding:
 
 
 def finite(subject: Subject, others: list[Subject]) -> Finding:
-    """Check that no log-probability of the audit is NaN or +inf, or above 0 if the model has no density.
+    """Check that no log-probability is NaN or +inf, nor above 0 if the model has no density.
 
-    ``subject`` and ``others`` have recorded the log-probabilities that they returned.
+    All figures that the models of ``subject`` and ``others`` have returned in the audit so far are covered.
     """
     wrong = [each.not_finite for each in (subject, *others) if each.not_finite]
     largest = max(each.largest for each in (subject, *others))
@@ -81,9 +81,9 @@ def finite(subject: Subject, others: list[Subject]) -> Finding:
 
 
 def cursor_equals_batch(subject: Subject) -> Finding:
-    """Check that ``stream()``, which reads one step after another, gives the log-probabilities of ``log_prob_steps``.
+    """Check that the model's ``stream()``, which reads step by step, gives the log-probabilities of ``log_prob_steps``.
 
-    Two sequences are read in turns, each by a stream of its own, so that streams that share a state are found. The rule
+    Two sequences of ``subject`` are read in turns by two streams, which shows whether streams share a state. The rule
     is not checked if the model has no ``stream`` method.
     """
     if not isinstance(subject.model, Streamer):
@@ -103,10 +103,10 @@ def cursor_equals_batch(subject: Subject) -> Finding:
 
 
 def _first_units(item: Any, is_bound: bool) -> np.ndarray:
-    """Return the index of the unit with which each update of a stream begins, and then the index of the end.
+    """Return the index of the first unit that each update of a stream reads, then the index of the end, as one array.
 
-    An update reads a step (a character of a text). ``is_bound`` says that it reads the whole item, as for models whose
-    likelihood is a lower bound.
+    A unit is a byte of a text, else a step. An update reads one step (a character of a text), or the whole ``item`` if
+    ``is_bound``, because the likelihood is then a lower bound of a whole sequence.
     """
     if is_bound:
         return np.array([0, n_units_of(item)])
@@ -116,7 +116,7 @@ def _first_units(item: Any, is_bound: bool) -> np.ndarray:
 
 
 def _streamed(subject: Subject, cases: list[Case]) -> list[np.ndarray]:
-    """Return the log-probability of each update of a stream, in nats, for each case; the streams are read in turns."""
+    """Read the cases in turns, each by a stream; return log p of each update in nats, an array for each case."""
     model: Any = subject.model
     streams = [model.stream(**({"source": c.source} if subject.measure.conditional else {})) for c in cases]
     steps: list[list[float]] = [[] for _ in cases]
@@ -136,10 +136,11 @@ def _streamed(subject: Subject, cases: list[Case]) -> list[np.ndarray]:
 
 
 def samples_follow_scores(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check that values drawn after prefixes and within drawn sequences are as frequent as their probabilities say.
+    """Check that values drawn from the model of ``subject`` are as frequent as their probabilities say.
 
-    ``effort`` limits the number of prefixes, draws and scored steps, and ``alpha`` is the largest probability that the
-    rule is called broken by chance. It is not checked if the model cannot be drawn from.
+    They are drawn after prefixes of its sequences, and within drawn sequences. ``effort`` limits the number of
+    prefixes, draws and scored steps, and ``alpha`` is the largest probability with which chance makes the rule look
+    broken. The rule is not checked if the model cannot be drawn from.
     """
     if not isinstance(subject.model, SequenceSampler):
         return not_checked(SAMPLES, "the model has no sample method")
@@ -151,9 +152,9 @@ def samples_follow_scores(subject: Subject, effort: Effort, alpha: float, rng: n
 
 
 def _frequencies(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check by e-values whether draws of the next value come from the distribution that is scored.
+    """Check by e-values that values drawn for the next step are as frequent as scored, if all values can be listed.
 
-    It is for subjects whose next values can all be listed; it takes the arguments of ``samples_follow_scores``.
+    The arguments are described in ``samples_follow_scores``.
     """
     outcomes = subject.outcomes or []
     index = {_key(value): i for i, value in enumerate(outcomes)}
@@ -188,10 +189,11 @@ def _frequencies(subject: Subject, effort: Effort, alpha: float, rng: np.random.
 
 
 def _along_paths(subject: Subject, effort: Effort, rng: np.random.Generator, index: dict[str, int]) -> list[float]:
-    """Return log e-values against the hypothesis that drawn sequences follow the predictions, for each of ``POWERS``.
+    """Return log e-values against the hypothesis that steps within drawn sequences follow the model's predictions.
 
-    Each comes from one step, chosen at random, of each of several drawn sequences, given the steps drawn before it.
-    ``index`` has the position of each value by its key. The list is empty if targets are as long as their sources.
+    There is one for each exponent in ``POWERS``, the alternatives of ``log_evidence_of_powers``. Each uses one random
+    step of each drawn sequence, scored given the steps drawn before it. ``index`` maps the key of each value to its
+    position among all values. The list is empty if targets are as long as their sources.
     """
     case, n_values, n_steps = subject.cases[0], len(index), PATH_STEPS
     if subject.is_tagger:
@@ -211,9 +213,9 @@ def _along_paths(subject: Subject, effort: Effort, rng: np.random.Generator, ind
 
 
 def _ends(kind: Values, outcomes: Sequence[Any] | None) -> tuple[float, float]:
-    """Return the least and the largest value of a feature of this kind that moves may reach.
+    """Return the least and the largest value of a feature of this kind that a Metropolis move may reach.
 
-    ``outcomes`` are the points of the grid of a rounded feature, None for others.
+    ``outcomes`` are the grid points of a feature of rounded values, ``(1,)`` each; None for other features.
     """
     if kind == "rounded" and outcomes is not None:
         return float(outcomes[0][0]), float(outcomes[-1][0])
@@ -221,9 +223,10 @@ def _ends(kind: Values, outcomes: Sequence[Any] | None) -> tuple[float, float]:
 
 
 def _counts(drawn: list[Any], t: int, index: dict[str, int], n: int) -> np.ndarray:
-    """Return how often each value stands at step t of the drawn sequences, shape ``(n,)``.
+    """Return how often each value stands at step t of the drawn sequences, ``(n,)``.
 
-    ``index`` has the position of each value by its key. The last entry counts sequences that ended before step t.
+    ``index`` maps the key of each value to its position. If ends are scored, the last entry counts sequences that ended
+    before step t.
     """
     counts = np.zeros(n, dtype=int)
     for each in drawn:
@@ -239,12 +242,12 @@ def _key(value: Any) -> str:
 
 
 def _reversible(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check that draws keep their distribution under a Metropolis chain that leaves the scored density unchanged.
+    """Check that drawn vectors keep their distribution under Metropolis moves that leave the scored density unchanged.
 
-    It is for vectors; it takes the arguments of ``samples_follow_scores``. If x was drawn from the scored density,
-    then x and the point to which a reversible chain moves it are exchangeable, so that ``f(moved) - f(x)`` is symmetric
-    about 0 for every f, whatever the density integrates to (Besag & Clifford 1989, *Generalized Monte Carlo
-    significance tests*). The functions f are the log-density, the features, and their distances from the median.
+    If x was drawn from the scored density, then x and the point to which a reversible chain moves it are exchangeable,
+    so that ``f(moved) - f(x)`` is symmetric about 0 for every f, whatever the density integrates to (Besag & Clifford
+    1989, *Generalized Monte Carlo significance tests*). The functions f are the log-density, the features, and their
+    distances from the median. The arguments are described in ``samples_follow_scores``.
     """
     n_drawn = 0
     moves: dict[str, list[tuple[str, np.ndarray, np.ndarray]]] = {}  # for each f: where, values before and after
@@ -294,15 +297,16 @@ def _moved(
     near: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the points ``x`` after some Metropolis moves, ``(n, D)``, and their log-densities, ``(n,)``.
+    """Move each row of ``x`` by a Metropolis chain; return the points, ``(n, D)``, and their log-densities, ``(n,)``.
 
-    Moves are differences of other points ``near``, which are equally likely in either direction. Features whose values
-    are not all reals are moved in the unconstrained coordinates of ``to_reals``.
+    A proposed move adds the difference of two random rows of ``near``, which is as likely as its opposite. Features
+    whose values are not all reals are moved in the unconstrained coordinates of ``to_reals``.
 
     Args:
-        subject, case, t: the model, and the prefix of t steps after which x was drawn.
-        x: drawn points, ``(n, D)``.
-        log_p: their log-densities in nats, ``(n,)``.
+        subject: the audited model.
+        case, t: the sequence of whose first t steps x is a continuation.
+        x: points drawn from the model for step t, ``(n, D)``.
+        log_p: log-densities of ``x`` in nats, ``(n,)``.
         near: points whose differences are the moves, ``(m, D)``.
         rng: generator of the moves.
     """

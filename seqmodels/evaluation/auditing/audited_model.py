@@ -87,7 +87,7 @@ class Measured(Protocol):
 
     @property
     def measure_(self) -> Measure:
-        """The space, unit, length and kind of the log-probabilities."""
+        """What the log-probabilities measure: their space, unit, treatment of lengths, and whether they are exact."""
 
 
 @dataclass(frozen=True)
@@ -106,18 +106,18 @@ class Case:
 
 
 def joined(*parts: Any) -> Any:
-    """Concatenate parts of sequences of one kind, texts or arrays."""
+    """Concatenate pieces of sequences, all texts or all arrays."""
     return "".join(parts) if isinstance(parts[0], str) else np.concatenate(parts)
 
 
 @dataclass
 class Subject:
-    """A model under audit with the sequences that it scores.
+    """A model under audit with the sequences that it scores; its log-probabilities are called figures.
 
     Attributes:
         model: the model.
-        measure: what its figures are claimed to measure.
-        cases: the sequences, cut.
+        measure: what its figures are claimed to measure: space, unit, length, kind.
+        cases: the sequences, cut to a length that the audit can afford.
         outcomes: all values that a next step may have, if they can be listed: symbols, vectors of bits, or for text one
             character for each byte that a character can begin with; None if they cannot.
         has_all: True if ``outcomes`` are certainly all, so that their probabilities must not sum to less than one.
@@ -144,7 +144,7 @@ class Subject:
 
     @property
     def values(self) -> tuple[Values, ...]:
-        """Kind of the values of each feature of vectors, from the encoding if there is one; empty for other data."""
+        """Kind of the values of each feature (reals, bits, ...), from the model's encoding; empty for other data."""
         if isinstance(self.model, SequenceModel) and self.model.encoding_.reads == "vectors":
             of_encoding = self.model.encoding_.values()
             if space_of(of_encoding) == self.measure.space:
@@ -163,7 +163,7 @@ class Subject:
         return self.measure.length == "stop"
 
     def score(self, cases: Sequence[Case]) -> list[np.ndarray]:
-        """Return the log-probabilities of all steps of the cases in nats, scored in one call, a list of ``(T,)``.
+        """Score the cases in one call; return log p of each unit (frame, byte or symbol) in nats, a list of ``(T,)``.
 
         Raises ``ValueError`` if the model returns another number of arrays.
         """
@@ -182,7 +182,7 @@ class Subject:
         return steps
 
     def alone(self, cases: Sequence[Case]) -> list[np.ndarray]:
-        """Return the log-probabilities of all steps of the cases in nats, each scored alone, a list of ``(T,)``."""
+        """Score each case in a call of its own; return log p of each unit in nats, a list of ``(T,)``."""
         return [self.score([case])[0] for case in cases]
 
     def log_prob(self, cases: Sequence[Case]) -> np.ndarray | None:
@@ -206,7 +206,7 @@ class Subject:
             self.not_finite = f"{cases[i].name}, step {t - first[i]} has log p = {figures[t]:.6g}"
 
     def with_step(self, case: Case, t: int, values: Sequence[Any], *, in_place: bool) -> list[Case]:
-        """Return copies of the case with each of ``values`` at step t.
+        """Return copies of the case, each with one of ``values`` as step t.
 
         If ``in_place`` is True, or targets are as long as their sources, the following steps stay; otherwise the copies
         end there.
@@ -220,8 +220,13 @@ class Subject:
     def figures(self, case: Case, t: int, values: Sequence[Any], *, in_place: bool = False) -> np.ndarray:
         """Return ``log p(x_t = value | x_<t)`` for each of ``values`` in nats, shape ``(n,)``.
 
-        For text it is the log-probability of the first byte. ``in_place`` says whether the following steps stay, as in
-        ``with_step``. Raises ``ValueError`` if the model returns no figure for step t.
+        Args:
+            case: the sequence whose first t steps are given.
+            t: the step whose value is replaced.
+            values: n values of the step. The log-probability of a character is that of its first byte.
+            in_place: whether the steps after t stay when the model scores the sequence; False cuts them off.
+
+        Raises ``ValueError`` if the model returns no log-probability for step t.
         """
         at = n_units_of(case.item[:t])
         size = max(1, MAX_STEPS_AT_ONCE // (len(case) if in_place or self.is_tagger else t + 1))
@@ -232,7 +237,7 @@ class Subject:
         return np.array([each[at] for part in scored for each in part])
 
     def log_end(self, case: Case, t: int) -> float:
-        """Return ``log p(end | x_<t)`` in nats; -inf if ends are no events, and before the first step."""
+        """Return ``log p(end | x_<t)`` in nats; -inf if ends are not scored, and at t = 0."""
         if not self.ends or t == 0:
             return -np.inf
         return float(self.score([replace(case, item=case.item[:t])])[0][-1])
@@ -258,10 +263,10 @@ class Subject:
 
 
 def difference(steps: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
-    """Return the largest difference between log-probabilities and expected ones, and the step at which it occurs.
+    """Return the largest difference between ``steps`` and ``expected``, log-probabilities ``(T,)``, and its index.
 
-    Both have shape ``(T,)``. The difference is relative to the largest of the expected values and at least 1. It is
-    infinite if one value is -inf and the other is not, if one is NaN, or if their numbers differ.
+    The difference is relative to the largest of the expected values and at least 1. It is infinite if one value is -inf
+    and the other is not, if one is NaN, or if the lengths differ.
     """
     if len(steps) != len(expected):
         return np.inf, min(len(steps), len(expected))
@@ -276,7 +281,7 @@ def difference(steps: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
 
 
 def figure_at(steps: np.ndarray, t: int) -> str:
-    """Return the log-probability of step t as text, or ``"no figure"`` if there is none."""
+    """Return ``steps[t]``, the log-probability of step t, as text, or ``"no figure"`` if there is none."""
     return f"{steps[t]:.6g}" if t < len(steps) else "no figure"
 
 
@@ -284,13 +289,16 @@ def figure_at(steps: np.ndarray, t: int) -> str:
 
 
 class EncodedModel:
-    """A model of text or of an open alphabet, wrapped as a model of its encoded symbols, which can all be listed."""
+    """A model of text or of an open alphabet, wrapped to score its encoded symbols, which can all be listed."""
 
     def __init__(self, model: SequenceModel) -> None:
         self._model = model
 
     def log_prob_steps(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """Return the log-probability of each encoded step in nats; ``X`` are raw sources if ``y`` is given."""
+        """Return the log-probability of each step of encoded sequences in nats, a list of ``(T,)``.
+
+        ``X`` are the encoded sequences, or raw sources if ``y``, the encoded targets, is given.
+        """
         if y is None:
             return self._model._steps([Example(np.asarray(x)) for x in X])
         sources = [encode_source(self._model, x) for x in X]
@@ -306,7 +314,11 @@ class EncodedModel:
         max_length: int = 1000,
         random_state: int = 0,
     ) -> list[np.ndarray]:
-        """Draw ``n`` encoded sequences from the model's cursor; ``prefix`` is encoded, and ``source`` is raw."""
+        """Draw ``n`` sequences of encoded symbols, step by step, that begin with ``prefix``.
+
+        ``prefix`` is encoded, and ``source``, of a conditional model, is raw. The sequences have ``length`` steps or,
+        if it is None, go on until their ends, at most ``max_length`` steps.
+        """
         return sample_steps(
             self._model.cursor(),
             n,
@@ -319,9 +331,9 @@ class EncodedModel:
 
 
 def is_encoded(model: StepScorer) -> bool:
-    """Return True if the model's next steps should be listed as encoded symbols.
+    """Return True if the audit should list the encoded symbols instead of raw values as the model's next steps.
 
-    It is True for text and open alphabets, unless the model does not predict steps.
+    It is True for models of text and of open alphabets, unless the model does not predict steps.
     """
     return (
         isinstance(model, SequenceModel) and model._predicts_steps and isinstance(model.encoding_, Text | OpenSymbols)
@@ -329,7 +341,7 @@ def is_encoded(model: StepScorer) -> bool:
 
 
 def encoded(subject: Subject) -> Subject:
-    """Return a subject whose model and sequences are in encoded symbols, for a model of text or of an open alphabet."""
+    """Return a subject that scores encoded symbols, made from one of a model of text or of an open alphabet."""
     model = subject.model
     assert isinstance(model, SequenceModel)
     encoding = model.encoding_
@@ -353,15 +365,14 @@ def subject_of(
 ) -> Subject:
     """Return the subject of an audit: the model with the ``chosen`` sequences, cut to ``max_steps``.
 
-    Whatever the model does not say about its figures is taken from the data: whether the ends are scored, from the
-    number of figures of a sequence.
+    If the model does not say whether ends are scored, this is read off the number of log-probabilities of a sequence.
 
     Args:
         model: the model.
         data: the sequences, with targets if the model is conditional.
-        measure: what the figures are claimed to be; None means ``measure_`` of the model, if it has one.
+        measure: what the log-probabilities are claimed to be; None means ``measure_`` of the model, if it has one.
         n_symbols: size of the alphabet; None means unknown.
-        tolerance: relative difference between figures that is taken for rounding.
+        tolerance: relative difference between log-probabilities that is taken for rounding.
         chosen: indices of the sequences.
         max_steps: most steps of a sequence.
     """
@@ -407,7 +418,11 @@ def _measure_of(data: Data, length: Any) -> Measure:
 def _outcomes(
     model: StepScorer, subject: Subject, scored: Sequences, n_symbols: int | None
 ) -> tuple[list[Any] | None, bool]:
-    """Return the values that a next step may have (None if they cannot be listed) and whether they are surely all."""
+    """List the values that a next step may have; return them and whether they are surely all.
+
+    The values are None if they cannot be listed. ``scored`` are the sequences, and ``n_symbols`` is the user's size of
+    the alphabet, None if unknown.
+    """
     if scored.kind == "text":  # not all, because bytes that form no text have a probability too and cannot be scored
         return [bytes([b]).decode() if b < 128 else _character(b) for b in LEAD_BYTES], False
     if scored.kind == "symbols":
@@ -430,10 +445,10 @@ def _outcomes(
 
 
 def _points_around(grid: Grid, scored: Sequences) -> np.ndarray:
-    """Return the points of the grid of one feature that are near the data, shape ``(n,)``.
+    """Return the grid points of one feature of rounded values that lie near the data ``scored``, shape ``(n,)``.
 
-    They reach beyond the data by twice their range and 200 points on either side. Points whose cells hold no possible
-    value are left out.
+    They reach beyond the data by twice their range and 200 points on either side. Points are left out if no possible
+    value would be rounded to them.
     """
     width, origin = (float(np.ravel(each)[0]) for each in (grid.width, grid.origin))
     ends = np.array([(np.nanmin(item), np.nanmax(item)) for item in map(np.asarray, scored.items)])

@@ -175,14 +175,14 @@ def _check(model: StepScorer, effort: str, alpha: float, tolerance: float) -> No
 
 
 def _chosen(lengths: list[int], n: int, rng: np.random.Generator) -> list[int]:
-    """Return the indices of n sequences: the longest, the shortest, and others at random."""
+    """Choose n of the sequences with these lengths: the longest, the shortest, and others at random; return indices."""
     order = np.argsort(lengths, kind="stable")
     chosen = dict.fromkeys([int(order[-1]), int(order[0]), *map(int, rng.permutation(len(lengths)))])
     return list(chosen)[:n]
 
 
 def _finding(rule: str, check: Callable[[], Finding]) -> Finding:
-    """Return what ``check`` finds, or that ``rule`` was not checked if the model raises an error on the way."""
+    """Return the result of ``check()``, or that ``rule`` was not checked if the model raises an error in it."""
     try:
         with np.errstate(all="ignore"):  # because NaN should become a finding and not a warning
             return check()

@@ -19,8 +19,9 @@ CONCENTRATIONS = (1.0, 10.0, 100.0)  # concentrations a of the Dirichlet distrib
 def log_evidence_of_counts(counts: np.ndarray, log_p: np.ndarray) -> float:
     """Return the log e-value against the hypothesis that ``counts`` come from independent draws from ``exp(log_p)``.
 
-    Both have shape ``(V,)``. Alternative frequencies are drawn from ``Dirichlet(a p)``, for several a; e is the mean of
-    their likelihood ratios to p. It is infinite if a value of probability zero was counted.
+    ``counts`` and ``log_p`` have shape ``(V,)``, for V values. Alternative frequencies are drawn from
+    ``Dirichlet(a p)``, for several a; e is the mean of their likelihood ratios to p. It is infinite if a value of
+    probability zero was counted.
     """
     from scipy.special import gammaln
 
@@ -36,10 +37,10 @@ def log_evidence_of_counts(counts: np.ndarray, log_p: np.ndarray) -> float:
 
 
 def log_evidence_of_powers(counts: np.ndarray, log_p: np.ndarray) -> np.ndarray:
-    """Return, for each of ``POWERS``, the log-likelihood ratio of the normalised ``p^power`` to p for these counts.
+    """Return the log-likelihood ratio of ``q ∝ p^power`` to p for these counts, for each of P exponents, ``(P,)``.
 
-    ``counts`` and ``log_p`` have shape ``(V,)``; each ratio is a log e-value against the hypothesis that the counts
-    come from p.
+    ``counts`` and ``log_p`` have shape ``(V,)``, for V values; the exponents are ``POWERS``. Each ratio is a log
+    e-value against the hypothesis that the counts come from p.
     """
     above_zero = np.isfinite(log_p)
     if not above_zero.any():
@@ -51,7 +52,7 @@ def log_evidence_of_powers(counts: np.ndarray, log_p: np.ndarray) -> np.ndarray:
 
 
 def log_mean_evidence(each: Sequence[float] | np.ndarray) -> float:
-    """Return the logarithm of the mean of several e-values, given by their logarithms.
+    """Return the logarithm of the mean of several e-values; ``each`` has their logarithms.
 
     The mean is an e-value however they depend on each other.
     """
@@ -61,9 +62,9 @@ def log_mean_evidence(each: Sequence[float] | np.ndarray) -> float:
 def p_value_of_symmetry(groups: Sequence[np.ndarray]) -> float:
     """Return an upper bound of the p-value of the hypothesis that independent differences are symmetric about 0.
 
-    ``groups`` has arrays of differences, ``(n,)``, which are ranked within their group, from 0 to 1. Given their
-    magnitudes the signs are fair coins, so that Hoeffding's inequality bounds the signed-rank sum of all groups:
-    ``P(|Σ r_i s_i| >= w) <= 2 exp(-w^2 / (2 Σ r_i^2))``.
+    ``groups`` has arrays of differences, ``(n,)``; their magnitudes are ranked within their group, from 0 to 1. Given
+    the ranks r_i the signs s_i are fair coins, so that Hoeffding's inequality bounds the signed-rank sum w of all
+    groups: ``P(|Σ r_i s_i| >= w) <= 2 exp(-w^2 / (2 Σ r_i^2))``.
     """
     from scipy.stats import rankdata
 
@@ -78,7 +79,7 @@ def p_value_of_symmetry(groups: Sequence[np.ndarray]) -> float:
 
 
 def half_width(values: np.ndarray, largest: float, delta: float) -> float:
-    """Return the half width of a confidence interval of the mean of independent values in ``[0, largest]``.
+    """Return half the width of a confidence interval of the mean, from independent values ``(n,)`` in ``[0, largest]``.
 
     The interval misses the mean with probability ``delta`` at most, by the empirical Bernstein bound (Maurer & Pontil
     2009, theorem 4, on both sides).
@@ -89,9 +90,9 @@ def half_width(values: np.ndarray, largest: float, delta: float) -> float:
 
 
 def share_between(n_true: int, n: int, delta: float) -> tuple[float, float]:
-    """Return a confidence interval of a probability from ``n_true`` of n trials (Clopper & Pearson 1934).
+    """Return a confidence interval ``(low, high)`` of a probability, from ``n_true`` successes in n trials.
 
-    It misses the probability with probability ``delta`` at most.
+    It misses the probability with probability ``delta`` at most (Clopper & Pearson 1934).
     """
     from scipy.stats import beta
 

@@ -26,7 +26,7 @@ MORE_BITS = 9  # bits that whole bytes, and the choice of a number within the la
 
 
 def coded_and_decoded(subject: Subject, effort: Effort) -> Finding:
-    """Check that sequences can be decoded from their code, and that the code is as long as their log-probabilities say.
+    """Check that sequences of ``subject`` can be decoded from their code, and that its length is their ``-log2 p``.
 
     ``effort`` limits the steps that are scored for a model that is no ``SequenceModel``. The rule is not checked if
     such a model has values that cannot be listed.
@@ -59,7 +59,7 @@ def coded_and_decoded(subject: Subject, effort: Effort) -> Finding:
 
 
 def _by_compress(model: SequenceModel, cases: Sequence[Case], conditional: bool) -> tuple[int, list[Any]]:
-    """Compress and decode the cases; return the number of bytes of the code and the decoded sequences.
+    """Compress and decompress the cases with ``compress``; return the code's number of bytes and the decoded sequences.
 
     ``conditional`` says whether the cases are targets given their sources. If decoding fails, every decoded sequence is
     None.
@@ -73,18 +73,15 @@ def _by_compress(model: SequenceModel, cases: Sequence[Case], conditional: bool)
 
 
 def _heads(cases: Sequence[Case], n_outcomes: int, n_points: int) -> list[Case]:
-    """Return the first steps of the cases, so few that scoring all outcomes of each step stays within ``n_points``.
-
-    ``n_outcomes`` is the number of outcomes of a step.
-    """
+    """Cut the cases so short that scoring all ``n_outcomes`` values of every step takes at most ``n_points`` steps."""
     longest = max(1, int(np.sqrt(2 * n_points / (n_outcomes * len(cases)))))
     return [replace(case, item=case.item[:longest]) for case in cases]
 
 
 def _by_listing(subject: Subject, cases: Sequence[Case]) -> tuple[int, list[Any]]:
-    """Code and decode the cases by the log-probabilities of all outcomes of each step.
+    """Code and decode the cases by arithmetic coding with the log-probabilities of all values of each step.
 
-    It is for models that have nothing but ``log_prob_steps``. Returns the number of bytes of the code and the decoded
+    It needs no method of the model but ``log_prob_steps``. Returns the number of bytes of the code and the decoded
     sequences; each is None if decoding fails.
     """
     values = np.array(subject.outcomes)
@@ -106,10 +103,14 @@ def _by_listing(subject: Subject, cases: Sequence[Case]) -> tuple[int, list[Any]
 
 
 def _follow(subject: Subject, case: Case, values: np.ndarray, event: Callable[[int, np.ndarray], int]) -> np.ndarray:
-    """Return the sequence that results if ``event(t, shares)`` chooses each step's outcome by its index in ``values``.
+    """Build a sequence step by step with the predictions after each step, while coding or decoding; return it.
 
-    ``shares`` are the cumulative shares of the outcomes. If ends are events, the sequence goes on until the event of an
-    end; otherwise it is as long as the case.
+    Args:
+        subject: the audited model.
+        case: the sequence whose source is given, and whose length if ends are not scored.
+        values: the V values that a step may have.
+        event: a function of t and cumulative shares, integers ``(V + 1,)`` (one more with ends), that codes or decodes
+            step t and returns the index of its value. Index V means the end.
     """
     item = case.item[:0]
     while subject.ends or len(item) < len(case):

@@ -89,7 +89,6 @@ class Audit:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return the frame under the summary as HTML, for a notebook."""
         frame = self.frame
         frame["statistic"] = ["" if np.isnan(value) else f"{value:.3g}" for value in frame["statistic"]]
         return html_table(frame, self.summary())

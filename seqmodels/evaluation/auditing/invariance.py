@@ -38,10 +38,10 @@ class Comparisons:
     n: int = 0
 
     def add(self, steps: np.ndarray, expected: np.ndarray, name: str, by: str, first: str = "") -> None:
-        """Compare the log-probabilities of the steps of one sequence with the expected ones, both ``(T,)``.
+        """Compare the log-probabilities of one sequence's steps with the expected ones, both ``(T,)``.
 
         ``name`` is the name of the sequence. ``by`` says what was changed for ``steps``, and ``first`` how the expected
-        ones were computed, as phrases of the counter-example.
+        ones were computed; both are phrases for the counter-example, such as ``"in a batch"``.
         """
         apart, t = difference(steps, expected)
         self.n += 1
@@ -53,9 +53,9 @@ class Comparisons:
             )
 
     def finding(self, rule: str, what: str) -> Finding:
-        """Return the finding for a rule: broken if any two figures differed, with the first that did.
+        """Return the finding of ``rule``: broken if a difference was larger than rounding, with the first of them.
 
-        ``what`` completes the meaning of the statistic.
+        ``what`` is a phrase that says where the difference was, such as ``"between the stream and log_prob_steps"``.
         """
         verdict: Any = "broken" if self.counter_example else "held"
         meaning = f"largest difference of a figure, relative to the sequence's largest, {what} ({self.n} comparisons)"
@@ -66,10 +66,10 @@ class Comparisons:
 
 
 def causal(subject: Subject, rng: np.random.Generator, n_positions: int) -> Finding:
-    """Check that log-probabilities up to step t stay the same if later steps are replaced, permuted, added or cut off.
+    """Check that log-probabilities before step t stay the same if steps from t on are replaced, permuted, added or cut.
 
-    ``n_positions`` is the number of steps t that are tried in each sequence. The rule is not checked for lower bounds,
-    whose steps are not causal.
+    ``subject`` is the audited model with its sequences, and ``n_positions`` the number of steps t that are tried in
+    each. The rule is not checked for lower bounds, whose steps are not causal.
     """
     if subject.measure.kind == "bound":
         return not_checked(
@@ -92,7 +92,7 @@ def causal(subject: Subject, rng: np.random.Generator, n_positions: int) -> Find
 
 
 def _other_futures(subject: Subject, case: Case, t: int, rng: np.random.Generator) -> list[tuple[str, Case]]:
-    """Return copies of a case whose steps from t on are changed, each with a word for the change.
+    """Return copies of ``case`` with other steps from t on, as pairs of a word for the change and the copy.
 
     The steps are replaced, permuted, added to or cut off; for a tagger, whose targets are as long as their sources,
     only replaced or permuted.
@@ -118,7 +118,10 @@ def _other_futures(subject: Subject, case: Case, t: int, rng: np.random.Generato
 
 
 def same_in_any_batch(subject: Subject, rng: np.random.Generator) -> Finding:
-    """Check that log-probabilities are the same alone, together, in other orders, and beside other sequences."""
+    """Check that the sequences of ``subject`` have the same log-probabilities alone, together, and in other orders.
+
+    They are also scored beside copies and longer sequences.
+    """
     cases = subject.cases
     first = subject.alone(cases)
     seen = Comparisons(subject.tolerance)
@@ -151,10 +154,10 @@ def _shuffled(item: Any, rng: np.random.Generator) -> Any:
 
 
 def no_look_at_the_test_part(subject: Subject, before: list[np.ndarray], refit: Callable[[], Any] | None) -> Finding:
-    """Check that log-probabilities stay the same after other sequences were scored, and under a model fitted anew.
+    """Check that log-probabilities are still the same after other sequences were scored, and under a model fitted anew.
 
-    ``before`` are the log-probabilities of each case alone, ``(T,)`` each, from before the audit. ``refit`` fits the
-    model again and returns it; None means that there is no such check.
+    ``before`` are the log-probabilities of each case, ``(T,)``, scored alone before the audit. ``refit`` fits the model
+    again and returns it; None leaves out the second check.
     """
     seen = Comparisons(subject.tolerance)
     for case, steps, expected in zip(subject.cases, subject.alone(subject.cases), before, strict=True):
@@ -174,11 +177,11 @@ def no_look_at_the_test_part(subject: Subject, before: list[np.ndarray], refit: 
 
 
 def declared_memory(subject: Subject, rng: np.random.Generator) -> Finding:
-    """Check that a sequence is scored as if none came before it, and that steps beyond ``context_`` change nothing.
+    """Check that sequences are scored independently of each other, and that steps over ``context_`` back are not used.
 
-    A bounded context is checked for static models with exact figures only. A model of unbounded context may depend on
-    all that came before in the sequence, whether it is declared static or adaptive, so that its figures cannot tell the
-    two apart.
+    ``context_`` is the number of earlier steps that the model claims to use. It is checked for static models with exact
+    figures only. A model of unbounded context may depend on all that came before in the sequence, whether it is
+    declared static or adaptive, so that its figures cannot tell the two apart.
     """
     seen = Comparisons(subject.tolerance)
     for case in subject.cases[:3]:
@@ -198,9 +201,9 @@ def declared_memory(subject: Subject, rng: np.random.Generator) -> Finding:
 
 
 def _look_back(subject: Subject, case: Case, context: int, rng: np.random.Generator, seen: Comparisons) -> None:
-    """Replace steps more than ``context`` before the last one, and record whether its log-probability changes.
+    """Replace all steps more than ``context`` before the last one and compare the log-probability of the last step.
 
-    The comparison is added to ``seen``.
+    The comparison is recorded in ``seen``.
     """
     n_old = len(case) - 1 - context
     if n_old < 1 or isinstance(case.item, str):

@@ -18,14 +18,15 @@ BROAD_WEIGHT = 0.1  # weight of the component that covers all points, three time
 
 @dataclass(frozen=True)
 class BroadProposal:
-    """A mixture that covers the values that a next step may have, the proposal of importance sampling.
+    """A mixture that gives every value of a next step some probability, the proposal of importance sampling.
 
-    ``q(x) = Σ_k w_k t(x_real; m_k, C_k) Π_bits Bernoulli Π_counts (Poisson + geometric) / 2``, with features whose
-    values are not all reals in the unconstrained coordinates of ``to_reals``.
+    ``q(x) = Σ_k w_k t(x_real; m_k, C_k) Π_bits Bernoulli Π_counts (Poisson + geometric) / 2``, with a multivariate t
+    density over the features that have one; those whose values are not all reals are in the coordinates of
+    ``to_reals``.
 
     Attributes:
         values: kind of the values of each feature, ``(D,)``.
-        weights: weights of the components, ``(K,)``.
+        weights: weights of the K components, ``(K,)``.
         means: means of the components, ``(K, D)``; for bits, probabilities.
         factors: Cholesky factors of the scale matrices of the R features that have a density, ``(K, R, R)``.
     """
@@ -37,7 +38,7 @@ class BroadProposal:
 
     @classmethod
     def around(cls, points: np.ndarray, values: tuple[Values, ...], rng: np.random.Generator) -> Self:
-        """Fit a mixture to ``points``, ``(n, D)``, by k-means, with one broader component that covers all of them.
+        """Fit a mixture to ``points``, ``(n, D)``: a component for each cluster of k-means, and one for all points.
 
         ``values`` has the kind of each feature.
         """
@@ -99,7 +100,7 @@ class BroadProposal:
 
 
 def _means(points: np.ndarray, values: tuple[Values, ...]) -> np.ndarray:
-    """Return the mean of each feature over a group of points, ``(n, D)``, as an array ``(D,)``.
+    """Return the mean of each feature over ``points``, ``(n, D)``, shape ``(D,)``.
 
     ``values`` has the kind of each feature. Means of bits are moved a little towards 1/2 and those of counts a little
     up, so that no value has probability zero.
@@ -114,9 +115,9 @@ def _means(points: np.ndarray, values: tuple[Values, ...]) -> np.ndarray:
 
 
 def _factor(points: np.ndarray, deviation: np.ndarray, inflation: float) -> np.ndarray:
-    """Return the Cholesky factor of the covariance of ``points``, ``(n, R)``, times ``inflation``, shape ``(R, R)``.
+    """Return the Cholesky factor of ``inflation`` times the covariance of ``points``, ``(n, R)``, with R features.
 
-    The factor is at least a thousandth of ``deviation``, ``(R,)``, wide in each feature.
+    Each feature's standard deviation is at least a thousandth of its ``deviation``, ``(R,)``.
     """
     n, d = points.shape
     if not d:
@@ -127,7 +128,7 @@ def _factor(points: np.ndarray, deviation: np.ndarray, inflation: float) -> np.n
 
 
 def _k_means(points: np.ndarray, k: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return the row indices of each non-empty cluster after a few rounds of k-means with k centres."""
+    """Cluster ``points``, ``(n, R)``, by k-means with k centres; return the row indices of each non-empty cluster."""
     centres = points[rng.choice(len(points), k, replace=False)]
     nearest = np.zeros(len(points), dtype=int)
     for _ in range(N_ROUNDS):

@@ -31,11 +31,11 @@ MIN_SHARE_SEEN = 0.3  # share of a density that points must cover, because other
 
 @dataclass(frozen=True)
 class Total:
-    """The sum or integral of the probabilities of one step.
+    """The total probability, a sum or integral, of all values of one step, as a confidence interval.
 
     Attributes:
-        low, high: ends of an interval that contains it.
-        high_is_known: True if it certainly is not above ``high``.
+        low, high: ends of the interval.
+        high_is_known: True if the total is known to be at most ``high``; False if only ``low`` is reliable.
         estimate: the value to show.
     """
 
@@ -65,20 +65,20 @@ class Effort:
 
 
 def sums_to_one(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check that after several prefixes the probabilities of all next steps and the end sum to one.
+    """Check that after prefixes of ``subject``'s sequences the probabilities of all next steps and the end sum to one.
 
     The first prefix is empty. ``effort`` limits the number of prefixes and of scored steps, and ``alpha`` is the
-    largest probability that the rule is called broken by chance.
+    largest probability with which chance makes the rule look broken.
     """
     return _check_totals(SUMS, subject, effort, alpha, rng, prefixes(subject, effort.n_prefixes, rng), in_place=False)
 
 
 def scores_first(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check that for a late step of whole sequences the probabilities of all its values sum to no more than one.
+    """Check that for a late step of ``subject``'s sequences the probabilities of its values sum to no more than one.
 
-    A model that learns from a step before it scores it gives each value more probability than it had predicted.
-    ``effort`` limits the number of scored steps, and ``alpha`` is the largest probability that the rule is called
-    broken by chance.
+    The steps after it stay as they are. A model that learns from a step before it scores it gives each value more
+    probability than it had predicted. ``effort`` limits the number of scored steps, and ``alpha`` is the largest
+    probability with which chance makes the rule look broken.
     """
     late = [(case, len(case) - 1 - int(rng.integers(1 + len(case) // 4))) for case in subject.cases]
     chosen = [late[i] for i in rng.permutation(len(late))[: max(2, effort.n_prefixes // 2)]]
@@ -86,7 +86,7 @@ def scores_first(subject: Subject, effort: Effort, alpha: float, rng: np.random.
 
 
 def prefixes(subject: Subject, n: int, rng: np.random.Generator) -> list[tuple[Case, int]]:
-    """Return n prefixes as pairs ``(case, t)``: the empty one, one step, the longest, and random others."""
+    """Return n prefixes, the first t steps of a case as ``(case, t)``: empty, one step, the longest, random others."""
     cases = subject.cases
     last = [len(case) - subject.is_tagger for case in cases]
     longest = int(np.argmax(last))
@@ -107,10 +107,16 @@ def _check_totals(
     *,
     in_place: bool,
 ) -> Finding:
-    """Check the total probability of the values of each chosen step, a pair ``(case, t)``, and return the finding.
+    """Compute the total probability of the values of each chosen step, and return the finding of ``rule`` from them.
 
-    ``rule`` is the rule's name, ``effort`` limits the scored steps, and ``alpha`` is the largest probability of a false
-    alarm. ``in_place`` says whether the steps after t stay; the total may then be below one.
+    Args:
+        rule: name of the rule.
+        subject: the audited model.
+        effort: limits the scored steps.
+        alpha: largest probability with which chance makes the rule look broken.
+        rng: generator of drawn values.
+        chosen: pairs ``(case, t)``: step t of a case.
+        in_place: whether the steps after t are scored too; the total may then be below one.
     """
     if subject.measure.kind == "bound":
         return not_checked(rule, "only one of several spellings of a text is scored, so there is no sum to check")
@@ -127,7 +133,7 @@ def _check_totals(
 
 
 def _judged(rule: str, subject: Subject, totals: list[tuple[Case, int, Total]], *, in_place: bool) -> Finding:
-    """Return the finding of ``rule`` from the total probabilities of several steps, each with its case and t.
+    """Return the finding of ``rule`` from the total probabilities of several steps, given as ``(case, t, total)``.
 
     Totals must be one, or at most one if ``in_place`` is True.
     """
@@ -165,10 +171,10 @@ def _judged(rule: str, subject: Subject, totals: list[tuple[Case, int, Total]], 
 def _total(
     subject: Subject, case: Case, t: int, effort: Effort, delta: float, rng: np.random.Generator, *, in_place: bool
 ) -> Total | None:
-    """Return the total probability of all values of step t, or None if they can neither be listed nor integrated.
+    """Return the total probability of all values of step t of a case, None if it can be neither summed nor integrated.
 
-    ``delta`` bounds the probability that the interval of an estimate misses it; ``in_place`` says whether the steps
-    after t stay.
+    ``effort`` limits the scored steps. ``delta`` bounds the probability that the interval of an estimate misses the
+    total; ``in_place`` says whether the steps after t are scored too.
     """
     p_end = float(np.exp(subject.log_end(case, t)))
     length = len(case) if in_place or subject.is_tagger else t + 1
@@ -193,9 +199,10 @@ def _total(
 
 
 def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int, *, in_place: bool) -> Total | None:
-    """Return the total probability of one feature with a density by adaptive quadrature; None if it is too inexact.
+    """Integrate the density of step t of one feature by quadrature, and add ``p_end``; None if it is too inexact.
 
-    ``p_end`` is the probability of the end, and ``n_points`` the number of steps that may be scored.
+    ``p_end`` is the probability of the end, ``n_points`` the number of steps that may be scored, and ``in_place`` says
+    whether the steps after t are scored too.
     """
     kinds = subject.values
     values = np.concatenate([np.asarray(c.item)[:, 0] for c in subject.cases])
@@ -237,13 +244,16 @@ def _jumps(subject: Subject, case: Case, t: int) -> np.ndarray:
 def integrate(
     density: Callable[[np.ndarray], np.ndarray], breaks: np.ndarray, n_points: int, jumps: np.ndarray | None = None
 ) -> tuple[float, float]:
-    """Return the integral of ``density`` over ``[-WIDEST, WIDEST]`` by adaptive quadrature, and its error.
+    """Integrate ``density``, a function of one variable, over ``[-WIDEST, WIDEST]``; return integral and error.
 
-    The error is infinite if ``n_points`` evaluations were too few. Cells are halved if halving changes their part of
-    the integral, or if they are wide beside narrow cells that have a part, because the nodes of a wide cell may miss a
-    peak at its edge. Narrow cells surround each of the ``breaks``, and cells begin at each of the ``jumps`` of the
-    density, because a cell would not see a jump between its last node and its end; ``jumps=None`` means that there are
-    none.
+    The quadrature is adaptive: a cell (subinterval) is halved if halving changes its part of the integral, or if it is
+    wide and beside a narrow cell that has a part, because its nodes may miss a peak at its edge.
+
+    Args:
+        density: the integrand, called with ``(n,)`` points.
+        breaks: points around which narrow cells are placed, ``(m,)``.
+        n_points: most evaluations; the error is infinite if they were too few.
+        jumps: points where the density is discontinuous, at which cells begin; None means none.
     """
     near = [breaks - NEAR / np.cosh(breaks), breaks + NEAR / np.cosh(breaks), *([] if jumps is None else [jumps])]
     edges = np.unique(np.concatenate([np.linspace(-WIDEST, WIDEST, N_CELLS + 1), *near]))
@@ -272,7 +282,7 @@ def integrate(
 def _is_wide_beside_mass(parts: np.ndarray, widths: np.ndarray) -> np.ndarray:
     """Return a mask ``(n,)``, True for a cell over twice as wide as a neighbour that has a part of the integral.
 
-    ``parts`` and ``widths``, ``(n,)``, are the integrals over the cells and their widths.
+    ``parts`` are the integrals over the n cells (subintervals), and ``widths`` their widths, both ``(n,)``.
     """
     has_mass = parts > TOLERATED
     wide = np.zeros(len(parts), dtype=bool)
@@ -282,7 +292,7 @@ def _is_wide_beside_mass(parts: np.ndarray, widths: np.ndarray) -> np.ndarray:
 
 
 def _of_halves(density: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the integrals over the left and the right half of each cell, shape ``(2, n)``."""
+    """Return the integrals over the left and the right half of each cell from ``low`` to ``high``, shape ``(2, n)``."""
     middle = (low + high) / 2
     parts = _of_cells(density, np.concatenate([low, middle]), np.concatenate([middle, high]))
     return parts.reshape(2, -1)
@@ -299,7 +309,7 @@ def _of_cells(density: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high
 
 
 def drawn_steps(subject: Subject, case: Case, t: int, n: int, seed: int) -> np.ndarray | None:
-    """Return step t of sequences that are drawn to continue the first t steps of a case, shape ``(m, D)``.
+    """Draw up to n continuations of the first t steps of a case and return their step t, ``(m, D)``.
 
     Return None if the model cannot be drawn from, or if fewer than 100 draws have a step t.
     """
@@ -311,7 +321,7 @@ def drawn_steps(subject: Subject, case: Case, t: int, n: int, seed: int) -> np.n
 
 
 def frames_of(subject: Subject) -> np.ndarray:
-    """Return all frames of the sequences that have no missing value, shape ``(n, D)``."""
+    """Return the frames of all cases that have no missing value, one after the other, shape ``(n, D)``."""
     frames = np.concatenate([np.asarray(case.item) for case in subject.cases])
     return np.asarray(frames[~np.isnan(frames).any(1)])
 
@@ -328,12 +338,21 @@ def _estimated(
     *,
     in_place: bool,
 ) -> Total | None:
-    """Return the total probability of vectors by importance sampling with n points; None if they miss the density.
+    """Estimate the total probability of vectors at step t by importance sampling; None if the samples miss the density.
 
-    ``∫ p = E_q[w; w <= c] + P_p(w > c)``, with ``w = p / q``: both are means of bounded values. q covers half of the
-    draws from the model, and the other half counts what q leaves out. If the model cannot be drawn from, only the first
-    part is known, and the integral is not bounded from above. The interval is missed with probability ``delta`` at
-    most; ``p_end`` is the probability of the end.
+    ``∫ p = E_q[w; w <= c] + P_p(w > c)``, with ``w = p / q``: both are means of bounded values. The proposal q is half
+    fitted to draws from the model, and the other half of the draws counts what q leaves out. If the model cannot be
+    drawn from, only the first part is known, and the integral is not bounded from above.
+
+    Args:
+        subject: the audited model.
+        case, t: the sequence whose first t steps are given.
+        p_end: probability of the end, which is added.
+        n: number of points drawn from q.
+        effort: limits the number of draws from the model.
+        delta: largest probability that the interval misses the total.
+        rng: generator of the points.
+        in_place: whether the steps after t are scored too.
     """
     drawn = drawn_steps(subject, case, t, effort.n_draws, int(rng.integers(1 << 30)))
     near = frames_of(subject) if drawn is None else drawn[::2]
@@ -368,11 +387,11 @@ def _of_many(
     *,
     in_place: bool,
 ) -> Total:
-    """Return a bound of the total probability of too many symbols to score all, from about n scored ones.
+    """Estimate the total probability of an alphabet too large to score every symbol, from about n scored ones.
 
     Symbols in the data are scored exactly, and of the others some, drawn evenly. The sum is bounded from below only,
     because a symbol that was not drawn may have all the rest. The bound is missed with probability ``delta`` at most;
-    ``p_end`` is the probability of the end.
+    ``p_end`` is the probability of the end, and ``in_place`` says whether the steps after t are scored too.
     """
     outcomes = subject.outcomes
     assert outcomes is not None
@@ -395,7 +414,7 @@ def _key(value: object) -> str:
 
 
 def next_log_probs(subject: Subject, case: Case, t: int) -> np.ndarray:
-    """Return the log-probability of every listed value after the first t steps in nats, shape ``(V,)``.
+    """Return log p of every value in ``subject.outcomes`` after the first t steps of a case, in nats, shape ``(V,)``.
 
     Under ``length="stop"`` the shape is ``(V + 1,)``, with the end last.
     """

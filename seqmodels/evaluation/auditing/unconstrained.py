@@ -20,7 +20,10 @@ WHOLE: tuple[Values, ...] = ("bits", "counts", "rounded")  # kinds of values tha
 
 
 def to_reals(x: np.ndarray, values: Sequence[Values]) -> np.ndarray:
-    """Return the unconstrained coordinates of ``x``, ``(N, D)``; ``values`` has the kind of each feature."""
+    """Map values ``x``, ``(N, D)``, to unconstrained coordinates of the same shape.
+
+    ``values`` has the kind of each of the D features.
+    """
     v = x.astype(np.float64)
     for d, kind in enumerate(values):
         column = v[:, d]
@@ -35,7 +38,7 @@ def to_reals(x: np.ndarray, values: Sequence[Values]) -> np.ndarray:
 
 
 def from_reals(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
-    """Return the values with unconstrained coordinates ``v``, both ``(N, D)``, the inverse of ``to_reals``.
+    """Map unconstrained coordinates ``v`` to values, ``(N, D)`` each, the inverse of ``to_reals``.
 
     ``values`` has the kind of each feature. A value that would round to an end of its range becomes the nearest float
     inside.
@@ -53,7 +56,7 @@ def from_reals(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
 
 
 def log_derivative(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
-    """Return ``log T'(v)`` summed over the features, shape ``(N,)``, for unconstrained coordinates ``v``, ``(N, D)``.
+    """Return ``log T'(v)`` of the map ``x = T(v)``, ``(N,)``: the sum over the features of ``v``, ``(N, D)``.
 
     ``values`` has the kind of each feature, which determines T.
     """
@@ -69,9 +72,9 @@ def log_derivative(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
 
 
 def limits(x: np.ndarray, kind: Values) -> tuple[float, float]:
-    """Return the ends, in v, between which a density around values ``x``, ``(N,)``, is integrated.
+    """Return the lower and upper limit, in v, for integrating a density estimated to lie around ``x``, ``(N,)``.
 
-    Beyond them it is taken to be zero.
+    ``kind`` is the feature's kind of values. Beyond the limits the density is taken to be zero.
     """
     if kind == "positive":
         return float(np.log(NEAREST * np.median(x))), float(np.log(FARTHEST * x.max()))

@@ -27,7 +27,8 @@ class Arithmetic:
     """The versions of packages, and digests of the platform and the processor, of a process that coded data.
 
     Attributes:
-        versions: three numbers for each of ``PACKAGES``; zeros for numba if its loops are not compiled.
+        versions: the three numbers of the version of each of ``PACKAGES``; zeros for numba if its loops are not
+            compiled.
         platform: digest of the operating system, its C library, and the build of torch.
         processor: digest of its maker, its kind, and the vector instructions that torch uses.
     """
@@ -44,11 +45,11 @@ class Arithmetic:
         return cls(versions, data[n : n + N_DIGEST], data[n + N_DIGEST : N_BYTES])
 
     def to_bytes(self) -> bytes:
-        """Return the versions and digests as they stand in the head of coded data, ``N_BYTES`` bytes."""
+        """Return the versions and digests as the ``N_BYTES`` bytes that stand in the head of coded data."""
         return b"".join(map(bytes, self.versions)) + self.platform + self.processor
 
     def differences(self, here: Arithmetic) -> list[str]:
-        """Return the differences from ``here``, the arithmetic of this process, as phrases; empty if there are none."""
+        """Return how these versions and digests differ from those of ``here``, as phrases; empty if they are equal."""
         pairs = zip(PACKAGES, self.versions, here.versions, strict=True)
         words = [f"{name} {_said(there)} (here {_said(now)})" for name, there, now in pairs if there != now]
         words += ["another platform, C library or build of torch"] if self.platform != here.platform else []

@@ -126,9 +126,9 @@ def n_code_bytes(data: bytes) -> int:
 
 
 def check_arithmetic(container: Container, any_arithmetic: bool) -> None:
-    """Raise ``ValueError`` if the data were coded with other versions, on another platform or on another processor.
+    """Raise ``ValueError`` if data were coded with other versions, on another platform or on another processor.
 
-    The message names the differences. ``any_arithmetic=True`` allows them.
+    ``container`` has the coded data. The message names the differences. ``any_arithmetic=True`` switches the check off.
     """
     differences = container.arithmetic.differences(arithmetic_here())
     if differences and not any_arithmetic:
@@ -168,9 +168,9 @@ def _check_lossless(model: SequenceModel, items: Sequence[Item], values: Sequenc
 
 
 def _sources(model: SequenceModel, X: Any, n: int) -> list[np.ndarray | None]:
-    """Return the encoded source of each of n sequences, None for each if the model has no sources to encode.
+    """Return the encoded source of each of n sequences; None for each if the model is not conditional.
 
-    Raises ``ValueError`` if the sources do not fit the model or their number is wrong.
+    ``X`` are the raw sources. Raises ``ValueError`` if they do not fit the model or their number is wrong.
     """
     setting = model._setting()
     if (X is not None) != setting.measure.conditional:

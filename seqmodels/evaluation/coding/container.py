@@ -39,8 +39,8 @@ class Container:
     """The content of a compressed file.
 
     Attributes:
-        coder: what the data were coded by.
-        arithmetic: arithmetic of the process that coded them.
+        coder: name of the kind of coder: a fitted model, or context mixing that starts untrained.
+        arithmetic: versions, platform and processor of the process that coded the data.
         model: fingerprint of the model, ``N_DIGEST`` bytes.
         content: digest of the sequences, ``N_DIGEST`` bytes.
         n: number of sequences.
@@ -109,7 +109,7 @@ class Container:
         return container
 
     def _check_size(self, n_bytes: int) -> None:
-        """Raise ``ValueError`` if there are more sequences or steps than ``n_bytes`` bytes may stand for."""
+        """Raise ``ValueError`` if there are too many sequences or steps for a file of ``n_bytes`` bytes."""
         for n, most, what in ((self.n, MOST_SEQUENCES, "sequences"), (sum(self.lengths or ()), MOST_STEPS, "steps")):
             if n > most * n_bytes:
                 raise ValueError(
@@ -127,13 +127,13 @@ def _varint(number: int) -> bytes:
 
 
 class _Varints:
-    """A reader of numbers from bytes, one after the other."""
+    """A reader of integers that are stored with 7 bits in each byte, the lowest first."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
     def next(self) -> int:
-        """Return the next number. Raises ``ValueError`` if the bytes end within it or it is too long."""
+        """Read the next integer. Raises ``ValueError`` if the bytes end within it or it is too long."""
         number = shift = 0
         while True:
             if self._at == len(self._data):
@@ -148,7 +148,6 @@ class _Varints:
                 return number
 
     def rest(self) -> bytes:
-        """Return the bytes that were not read yet."""
         return self._data[self._at :]
 
 

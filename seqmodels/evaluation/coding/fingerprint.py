@@ -29,7 +29,7 @@ def digest_of_model(model: SequenceModel) -> bytes:
 
 
 def digest_of_items(items: Iterable[Item]) -> bytes:
-    """Return a SHA-256 digest of raw sequences of text, integers or names."""
+    """Return a SHA-256 digest of raw sequences of text, integers or names of symbols."""
     digest = hashlib.sha256()
     for item in items:
         values = item if isinstance(item, str) else np.asarray(item)
@@ -59,7 +59,7 @@ def _of_encoding(encoding: Encoding) -> dict[str, Any]:
 
 
 def _update(digest: Any, value: Any) -> None:
-    """Add a value to the digest, preceded by its type and length, so that no two values give the same bytes.
+    """Add a value to a SHA-256 digest, preceded by its type and length, so that no two values give the same bytes.
 
     Values that a saved file does not distinguish have one digest: tuples and lists, NumPy scalars and Python numbers.
     """

@@ -19,7 +19,10 @@ Choose = Callable[[int, int, int], bool]
 
 
 def encode(encoding: OpenSymbols, values: np.ndarray, encoder: RangeEncoder) -> None:
-    """Code the symbols among ``values``, the raw integers of one sequence, that the known alphabet lacks."""
+    """Code the symbols of one sequence that were not known in training; ``values`` are its raw integers, ``(T,)``.
+
+    ``encoding`` knows the symbols of the training part, and ``encoder`` gets the code.
+    """
     for value in values[encoding.encode(values) == encoding.size - 1].tolist():
         k = value - int(np.searchsorted(encoding.known_, value))  # its number among new symbols, from 0
 
@@ -33,7 +36,10 @@ def encode(encoding: OpenSymbols, values: np.ndarray, encoder: RangeEncoder) -> 
 
 
 def decode(encoding: OpenSymbols, steps: np.ndarray, decoder: RangeDecoder) -> np.ndarray:
-    """Return the raw sequence of the encoded ``steps``, with the symbols that are not in the known alphabet decoded."""
+    """Return the raw integers of one sequence, ``(T,)``, with new symbols (unknown in training) read from ``decoder``.
+
+    ``steps`` has the encoded symbols, ``(T,)``, in which all new symbols share the last code.
+    """
 
     def choose(below: int, parts: int, of: int) -> bool:
         size = _size(parts, of)
@@ -54,9 +60,10 @@ def _size(parts: int, of: int) -> int:
 
 
 def _find(encoding: OpenSymbols, choose: Choose) -> int:
-    """Return the number of a new symbol among all new symbols, from 0, by bisection.
+    """Find the number of a new symbol among all new symbols, from 0, by bisection.
 
-    ``choose`` codes or decodes each decision.
+    ``choose(below, parts, of)`` codes or decodes each decision: True if the number is less than ``below``, which has
+    probability ``parts / of``.
     """
     if encoding.n_stated is not None:
         low, high = 0, encoding.n_stated - len(encoding.known_)

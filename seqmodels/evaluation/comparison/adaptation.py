@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def octave_edges(longest: int) -> np.ndarray:
-    """Return the first position of each octave, 1, 2, 4, ..., followed by ``longest + 1``.
+    """Return the first position of each octave up to position ``longest``: 1, 2, 4, ..., then ``longest + 1``.
 
     >>> octave_edges(5).tolist()
     [1, 2, 4, 6]
@@ -24,10 +24,12 @@ def octave_edges(longest: int) -> np.ndarray:
 
 
 def gain_by_position(model: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> pd.DataFrame:
-    """Return the mean difference of log p of a step, model minus other, for each octave of position in the sequence.
+    """Average ``log p`` under one model minus ``log p`` under another over the steps of each octave of positions.
+
+    An octave has the positions from 2^i to 2^(i+1) - 1 in their sequence.
 
     Args:
-        model, other: log-probability of the steps of each test sequence, a list of ``(T,)`` arrays in nats.
+        model, other: log-probability of each step of each test sequence, a list of ``(T,)`` arrays in nats.
 
     Returns:
         A frame with columns ``first`` and ``last`` (positions, from 1), ``n_steps``, ``n_sequences``, ``gain`` (nats
@@ -60,10 +62,10 @@ def gain_by_position(model: Sequence[np.ndarray], other: Sequence[np.ndarray]) -
 
 
 def counterparts(frame: pd.DataFrame, models: Mapping[str, SequenceModel]) -> dict[str, str]:
-    """Return, for each ranked adaptive model, the name of the static model that it is compared with.
+    """Return the static model that each adaptive model should be compared with, by the adaptive model's name.
 
-    The counterpart is the best row among the models that the adaptive one is made of, or models with the same settings;
-    if there is no such row, the best static model. The dictionary is empty if no static model has a rank.
+    It is the best-ranked of the models that the adaptive one is made of or that have the same settings; if none has a
+    rank, the best static model. The dictionary is empty if no static model has a rank.
 
     Args:
         frame: the frame of the comparison, best first.

@@ -24,7 +24,7 @@ class CalibrationPlot:
         draw: function that draws the figure in a given width in inches.
         description: paragraph that says what was measured.
         caption: sentence that says how to read the plot.
-        errors: calibration error of each model.
+        errors: calibration error of each model; 0 is best.
     """
 
     draw: Callable[[float], Figure]
@@ -36,7 +36,9 @@ class CalibrationPlot:
 def calibration_plot(
     models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None = None
 ) -> CalibrationPlot | None:
-    """Measure calibration on a sample of steps: reliability of symbols, or probability integral transform of vectors.
+    """Measure the calibration of the models on a sample of held-out steps and return a plot of it.
+
+    Symbols are measured by ``reliability``, vectors by their probability integral transforms (``pit``).
 
     Args:
         models: fitted models by name.
@@ -78,14 +80,13 @@ def calibration_axes(
 
 
 def _reliabilities(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> dict[str, Reliability]:
-    """Return the reliability of each model that predicts one step at a time, by name."""
     return {name: reliability(model, X, y) for name, model in models.items() if model._predicts_steps}
 
 
 def _transforms(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> dict[str, np.ndarray]:
-    """Return the probability integral transforms of each model whose marginal cdfs are known, ``(n, D)``, by name.
+    """Return the probability integral transforms of each model with known cdfs, ``(n, D)`` for n steps, by name.
 
-    Models of bits, counts and cells of a grid are left out.
+    Models of bits, counts and values rounded to a grid are left out, because their cdfs have steps.
     """
     return {name: pit(model, X, y) for name, model in models.items() if _has_cdfs(model)}
 

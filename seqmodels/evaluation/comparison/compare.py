@@ -210,9 +210,10 @@ def compare(
 def _results(
     models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan, say: Progress, jobs: Jobs, bar: ProgressBar
 ) -> dict[str, ModelResult]:
-    """Fit and score all models and return their results by name. Warns of each model that failed.
+    """Fit and score all models as ``plan`` says and return their results by name. Warns of each model that failed.
 
-    Raises ``ValueError`` if all of them failed.
+    ``say`` is called with a line of text when a model is done, ``jobs`` is the number of parallel fits or an executor,
+    and ``bar`` the progress bar. Raises ``ValueError`` if all models failed.
     """
     results = {}
     for result in fit_and_score(models, parts, plan, say, jobs):
@@ -227,7 +228,7 @@ def _results(
 
 
 def _base(scored: Mapping[str, ModelResult], baseline: str) -> ModelResult:
-    """Return the result that differences are taken to: the baseline's, or, if that failed, the first model's.
+    """Return the result to which all scores are compared: the baseline's or, if that model failed, the first one's.
 
     Warns if the baseline failed. Raises ``IncomparableError`` if two of the scored models measure different things.
     """
@@ -244,7 +245,8 @@ def _code_lengths(
 ) -> CodeLengths | None:
     """Return the prequential code length of the training part under each scored model, or None if no model has one.
 
-    Warns of each model that could not be fitted to a part of the training data.
+    The training part is cut into ``n_blocks`` blocks. ``jobs`` is the number of parallel fits or an executor, and
+    ``say`` is called with lines of progress. Warns of each model that could not be fitted to a part of the data.
     """
     # Not the held-out sequences themselves, because a decoder that starts from nothing does not have them.
     rule = "auto" if parts.validation is not None else None
@@ -292,9 +294,9 @@ def _checked_baseline(models: Mapping[str, SequenceModel], baseline: str | None)
 
 
 def _refuse_missing(name: str, part: Data | None) -> None:
-    """Raise ``ValueError`` for a part in which every value is missing, to which every model gives 0.0 nats.
+    """Raise ``ValueError`` if every value of ``part`` is missing, because every model would then score 0.0 nats.
 
-    ``name`` is what the message calls the part; ``part=None`` raises nothing.
+    ``name`` is what the message calls the part of the data; nothing is checked if ``part`` is None.
     """
     if part is None or part.scored.kind != "vectors":
         return
@@ -307,9 +309,10 @@ def _refuse_missing(name: str, part: Data | None) -> None:
 
 
 def _checked_blocks(prequential: bool | int, parts: DataParts) -> int | None:
-    """Return the number of blocks of the code length, or None if no code length was asked for.
+    """Return the number of blocks for prequential code lengths, or None if they were not asked for.
 
-    Raises ``ValueError`` if the number is below 2 or there is no training part.
+    ``prequential`` is the argument of ``compare``. Raises ``ValueError`` if the number is below 2 or there is no
+    training part.
     """
     if prequential is not False and parts.train is None:
         raise ValueError("prequential codes the training part, and there is none; pass test= besides X")
@@ -321,10 +324,10 @@ def _checked_blocks(prequential: bool | int, parts: DataParts) -> int | None:
 
 
 def _clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
-    """Return the cluster of each sequence, from a column of its metadata.
+    """Return the cluster label of each of the ``scored`` sequences, from a column of its metadata, or None.
 
-    ``column=None`` means the column ``cluster``. The result is None if there are no clusters, so that every sequence is
-    its own. Raises ``ValueError`` if the column does not exist.
+    ``column=None`` means the column ``cluster`` if there is one. Raises ``ValueError`` if a named column does not
+    exist.
     """
     if column is None:
         return scored.clusters
@@ -335,10 +338,10 @@ def _clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
 
 
 def _check_parts(parts: DataParts) -> int:
-    """Return how many test sequences also stand in the training part.
+    """Check the training, validation and test part; return how many test sequences also stand in the training part.
 
-    Raises ``ValueError`` if a part has no values, or if parts are dithered over different grids. Warns of shared
-    sequences.
+    Raises ``ValueError`` if a part has no values, or if noise (dither) of different widths was added to the parts.
+    Warns of shared sequences.
     """
     _refuse_missing("test", parts.test)
     _refuse_missing("validation", parts.held_out)

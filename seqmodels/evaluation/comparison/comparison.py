@@ -41,9 +41,9 @@ class Comparison(ComparisonData):
             models, budget, search and seeds.
         search: a frame with a row for each trial: model, trial, settings, score (nats per unit over the folds),
             seconds, best, error.
-        log_prob_by_seed: with several seeds, for each model the log-probability of each test sequence in nats,
-            ``(S, n)``, a row for each seed; for one long sequence, the log-probability of its steps, ``(S, T)``. Empty
-            with one seed, and in files of older versions.
+        log_prob_by_seed: with several seeds, for each model the log-probability of n test sequences in nats,
+            ``(S, n)``, a row for each of S seeds; for one long sequence, the log-probability of its steps, ``(S, T)``.
+            Empty with one seed, and in files of older versions.
         code_lengths: with ``prequential``, the code length of the training part under each model; else None.
 
     The columns of ``frame``:
@@ -282,9 +282,9 @@ class Comparison(ComparisonData):
 
 
 def _code_lengths(content: Mapping[str, Any] | None) -> CodeLengths | None:
-    """Return the code lengths of a saved comparison, or None if it has none.
+    """Restore the code lengths of a saved comparison from their entry in ``comparison.json``; None if it has none.
 
-    ``content`` is their entry in ``comparison.json``. Raises ``ValueError`` if columns are missing.
+    Raises ``ValueError`` if columns are missing.
     """
     if content is None:
         return None
@@ -297,9 +297,9 @@ def _code_lengths(content: Mapping[str, Any] | None) -> CodeLengths | None:
 
 
 def _completed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a saved table in the form of this version.
+    """Convert the table of a saved comparison to the columns of this version.
 
-    Tables of old versions have no ranks, and their bits are not costs.
+    Tables of old versions have no ranks, and their ``bits`` have the opposite sign.
     """
     if "rank" in frame:
         return frame

@@ -109,7 +109,7 @@ class ComparisonData:
         return list(self.test.metadata[column]) if column in self.test.metadata else None
 
     def _by_seed(self, model: str) -> np.ndarray:
-        """Return the log-probability of each test sequence under each seed in nats, ``(S, n)``.
+        """Return the log-probability of each test sequence under each seed in nats, ``(S, n)``: S seeds, n sequences.
 
         For a single test sequence, return the log-probability of its steps, ``(S, T)``.
         """
@@ -165,10 +165,10 @@ class ComparisonData:
     def gain_by_position(self, model: str, other: str) -> pd.DataFrame:
         """Return how much ``model`` gains on ``other`` by position: the mean difference of log p in each octave.
 
-        The frame has columns ``first`` and ``last`` (positions, from 1), ``n_steps``, ``n_sequences``, ``gain`` (nats
-        per step, ``model`` minus ``other``) and ``share`` (of the sum of the gains over all steps). Steps that are -inf
-        under one of the two are left out. If an adaptive model is set against its static counterpart, the frame shows
-        after how many steps adaptation pays.
+        An octave has the positions 2^i to 2^(i+1) - 1. The frame has columns ``first`` and ``last`` (positions, from
+        1), ``n_steps``, ``n_sequences``, ``gain`` (nats per step, ``model`` minus ``other``) and ``share`` (of the sum
+        of the gains over all steps). Steps that are -inf under one of the two are left out. If an adaptive model is
+        compared with its static counterpart, the frame shows after how many steps adaptation pays.
 
         Raises:
             ValueError: a name is not among the scored models.
@@ -182,7 +182,7 @@ class ComparisonData:
                 raise ValueError(f"{name!r} is not among the scored models: {', '.join(self.log_prob_steps)}")
 
     def table(self) -> pd.DataFrame:
-        """Return the columns that a reader needs, formatted as text, a row for each model."""
+        """Return the main columns of ``frame``, formatted as text, a row for each model."""
         return formatted_table(self.frame)
 
     def how_to_read(self) -> str:
@@ -200,7 +200,6 @@ class ComparisonData:
         return str(self)  # so that a comparison evaluated at a prompt shows its table
 
     def _repr_html_(self) -> str:
-        """Return the table and how to read it as HTML, for a notebook."""
         from markupsafe import Markup
 
         errors = zip(self.frame["model"], self.frame["error"], strict=True)
@@ -237,8 +236,8 @@ class ComparisonData:
 
     @property
     def _curves(self) -> dict[str, pd.DataFrame]:
-        """Training histories by model, without rows where there is only one.
+        """Training histories by model, to be plotted; a history of one row is replaced by an empty one.
 
-        Such a model keeps its place, so that every plot has the same colours.
+        The model stays in the dictionary, so that models have the same colours in every plot.
         """
         return {name: history.iloc[: len(history) * (len(history) > 1)] for name, history in self.histories.items()}

@@ -108,7 +108,7 @@ def comparison_frame(
 
 
 def _encoding_in_words(encoding: Encoding) -> str:
-    """Return the encoding as an argument that could be passed to the model; ``AutoSeries`` as what it came to."""
+    """Return the fitted encoding as Python code; for ``AutoSeries``, the encoding that it chose."""
     return repr(encoding.chain_ if isinstance(encoding, AutoSeries) else encoding)
 
 
@@ -119,10 +119,11 @@ def _group(result: ModelResult, difference: float) -> int:
 
 
 def _difference(result: ModelResult, base: ModelResult, test: Data, clusters: list[Any] | None) -> Difference:
-    """Return the difference to the baseline on the same sequences, with interval and p-value where they are valid.
+    """Return the score of ``result`` minus that of ``base`` on the same sequences, with interval and p-value if valid.
 
     There is no interval and no p-value if a variance floor set one of the two scores, if one of the two models was not
-    trained or gives one figure for the whole sequence, or if the model is the reference.
+    trained or gives one log-probability for the whole test sequence, or if the model is the reference. ``clusters`` has
+    the cluster of each test sequence; None means that they are independent.
     """
     if result is base:
         return NO_DIFFERENCE
@@ -146,7 +147,7 @@ def _difference(result: ModelResult, base: ModelResult, test: Data, clusters: li
 
 
 def _is_one_figure(result: ModelResult, test: Data) -> bool:
-    """Return True if the test part is one sequence and the model scores it as a whole, as a compressor does."""
+    """Return True if the test part is one sequence that the model scores as a whole, as a compressor does."""
     return len(test.scored) == 1 and not result.error and not result.model._predicts_steps
 
 

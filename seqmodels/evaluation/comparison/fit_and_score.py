@@ -44,9 +44,15 @@ def fit_and_score(
 ) -> Iterator[ModelResult]:
     """Tune, fit and score the models, and yield the result of each model when its last seed is done.
 
-    With ``jobs=1`` the models come one after the other. With several jobs, all trials of all searches run first, then
-    the fits, side by side. A model that fails yields a result with its error, so that the others are not lost.
-    ``progress`` is called with a line of text for each trial.
+    Args:
+        models: the models by name, fitted in place.
+        parts: training, validation and test data.
+        plan: number of seeds, budget and search.
+        progress: called with a line of text for each trial.
+        jobs: number of parallel fits, or an executor. With 1 the models come one after the other; otherwise all trials
+            of all searches run first, then the fits.
+
+    A model that fails yields a result with its error, so that the others are not lost.
     """
     if jobs == 1:
         for name, model in models.items():
@@ -94,14 +100,14 @@ def _fit_and_score_together(
 
 
 def _become(model: SequenceModel, fitted: SequenceModel) -> None:
-    """Give the user's ``model`` the attributes of ``fitted``, its copy that was fitted in another process."""
+    """Copy to the user's ``model`` all attributes of ``fitted``, its copy that was fitted in another process."""
     if model is not fitted:
         vars(model).clear()
         vars(model).update(vars(fitted))
 
 
 def _prepare(model: SequenceModel, parts: DataParts, plan: FitPlan, trials: list[Trial]) -> dict[str, Any]:
-    """Set the model to its best trial and to the budget, and return the hyperparameters that the budget set."""
+    """Set the best setting among ``trials`` and the budget on the model; return the hyperparameters of the budget."""
     if parts.train is None:
         if not model.__sklearn_is_fitted__():
             raise NotFittedError("not fitted, and there is no test part; pass test=, or fit it first")
@@ -115,9 +121,9 @@ def _prepare(model: SequenceModel, parts: DataParts, plan: FitPlan, trials: list
 def _run_trials(
     models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan, progress: Progress, jobs: parallel_fits.Jobs
 ) -> dict[str, list[Trial]]:
-    """Run every trial of the search and return the trials of each model, in the order of its grid.
+    """Run every trial of the search, several at a time; return the trials of each model, in the order of its grid.
 
-    A model without a search has an empty list.
+    A model without a search has an empty list. ``progress`` is called with a line of text for each trial.
     """
     settings = {name: [] if plan.search is None else plan.search.settings(name, plan.random_state) for name in models}
     if plan.search is None or parts.train is None or not any(settings.values()):
@@ -142,14 +148,14 @@ def _run_trials(
 
 
 def _fit_within(budget: Budget | None, parts: DataParts, model: SequenceModel, train: Data) -> SequenceModel:
-    """Fit ``model`` to ``train``, a part of the training data, within the budget for the whole of it."""
+    """Fit ``model`` to ``train``, a part of the training data, within the budget for the whole of it; return it."""
     assert parts.train is not None
     _apply_budget(budget, model, parts.train)
     return _fit(model, train, parts.validation)
 
 
 def _fit(model: SequenceModel, train: Data, validation: Any) -> SequenceModel:
-    """Fit ``model`` and return it.
+    """Fit ``model`` to ``train``, with ``validation`` as in ``fit``, and return it.
 
     Raises:
         KeyboardInterrupt: a signal ended ``fit``, which ends the whole comparison; the model keeps the best parameters
@@ -168,7 +174,7 @@ def _apply_budget(budget: Budget | None, model: SequenceModel, train: Data) -> d
 
 
 def _fit_one_seed_or_fail(model: SequenceModel, parts: DataParts) -> tuple[SequenceModel, SeedResult | str]:
-    """Fit and score one model, and return it with its figures, or with the text of the error if it failed."""
+    """Fit and score one model; return it with its scores and costs, or with the text of the error if it failed."""
     try:
         return model, _fit_one_seed(model, parts)
     except LostProcessError:
@@ -228,7 +234,7 @@ def _refuse_nan(steps: list[np.ndarray], scored: Sequences) -> None:
 
 
 def _training_sample(train: Data, n_units: int) -> Data:
-    """Return about ``n_units`` units of the training data, so that scoring them costs no more than the test part.
+    """Sample about ``n_units`` units (frames, bytes or symbols) of the training data, on which models are scored too.
 
     A single long sequence is cut; of several, whole sequences are drawn.
     """

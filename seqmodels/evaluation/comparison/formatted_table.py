@@ -17,7 +17,7 @@ ALPHA = 0.05  # the model confidence set that the table shows has level 1 - ALPH
 
 
 def formatted_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of ``frame`` that a reader needs, as text of about 120 characters in width.
+    """Return the main columns of a comparison's ``frame`` as text, a row for each model, about 120 characters wide.
 
     Optional columns are left out if they are the same for every model.
     """
@@ -80,9 +80,9 @@ def models_below_reference(frame: pd.DataFrame) -> list[str]:
 
 
 def _p_columns(frame: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the columns of p-values by title, with the corrected ones if they differ.
+    """Return the columns of p-values as text, by title; corrected p-values have a column of their own if they differ.
 
-    The cells are text. Frames of older versions have corrected p-values only.
+    Frames of older versions have corrected p-values only.
     """
     alone = _p_cells(frame["p_value"])
     if "p_holm" not in frame:
@@ -124,7 +124,7 @@ def is_any_adaptive(frame: pd.DataFrame) -> bool:
 
 
 def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
-    """Return titles and cells of the columns that are shown only if models differ in them or if they warn."""
+    """Return the columns, as pairs of title and cells, that are shown only if models differ in them or if they warn."""
     columns = []
     if frame["context"].notna().any():
         columns.append(("context", list(map(format_context, frame["context"]))))
@@ -170,7 +170,10 @@ def how_to_read(frame: pd.DataFrame, measure: Measure, test: Sequences) -> str:
 
 
 def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
-    """Return the notes that apply to this table, each a sentence or two."""
+    """Return the notes that apply to a comparison's ``frame``, each a sentence or two.
+
+    ``measure`` says in what unit scores are.
+    """
     notes = []
     if frame["perplexity"].notna().any():
         notes.append(f"perplexity: exp(-score), per {measure.unit}; lower is better, as are bits (-score / log 2).")

@@ -47,7 +47,7 @@ class SeedResult:
 
 @dataclass(frozen=True)
 class ModelResult:
-    """The figures of one model of a comparison, or the error of a model that failed.
+    """The scores and costs of one model of a comparison, or the error of a model that failed.
 
     Attributes:
         name: name of the model in the comparison.
@@ -55,7 +55,7 @@ class ModelResult:
         seeds: the result of each of its fits; empty if it failed.
         budget_settings: the hyperparameters that the budget set.
         trials: every setting that the search tried.
-        is_reference: True for the reference of independent steps, which is not tested.
+        is_reference: True for the reference ``iid``, which is not tested.
         error: type and message of the error; empty if there was none.
     """
 
@@ -81,7 +81,7 @@ class ModelResult:
 
     @cached_property
     def log_prob_by_seed(self) -> np.ndarray:
-        """Log-probability of each test sequence under each seed in nats, ``(S, n)``.
+        """Log-probability of each test sequence under each seed in nats, ``(S, n)``: S seeds, n sequences.
 
         For a single test sequence, the log-probability of its steps, ``(S, T)``.
         """
@@ -91,7 +91,7 @@ class ModelResult:
 
     @property
     def floor_effect(self) -> float:
-        """Largest move of the score over seeds, in nats per unit, when the variance floor is doubled or halved."""
+        """Largest change of the score over seeds, in nats per unit, when the variance floor is doubled or halved."""
         return max(seed.floor_effect for seed in self.seeds)
 
     @property

@@ -29,10 +29,12 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)  # multiplier of the finaliser of SplitMix6
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """The number ``n`` of test sequences that share more than half of their windows with the training part.
+    """The number of test sequences of which more than half the windows, runs of a few steps, are in the training part.
 
-    ``window`` is the length of a window in steps. For pairs it is the length of windows of targets, and
-    ``input_window`` the length of windows of inputs; without inputs that is 0.
+    Attributes:
+        n: number of these sequences.
+        window: length of a window in steps; for pairs, of windows of targets.
+        input_window: length of windows of inputs; 0 without inputs.
     """
 
     n: int
@@ -69,7 +71,7 @@ def near_duplicates(test: Data, train: Data | None) -> NearDuplicates:
 
 
 def _shared(test: Sequences, train: Sequences) -> tuple[np.ndarray, int]:
-    """Return the share of each test sequence's windows that are in the training part, ``(n,)``, and the window length.
+    """Return the share of each test sequence's windows that the training part has, ``(n,)``, and a window's length.
 
     The share is NaN for a sequence without windows.
     """
@@ -93,16 +95,17 @@ def _shared(test: Sequences, train: Sequences) -> tuple[np.ndarray, int]:
 
 @dataclass(frozen=True)
 class _Codes:
-    """An encoding of each step as a 64-bit integer, so that equal steps have equal codes.
+    """A map from steps to 64-bit integers that are equal for equal steps.
 
-    Vectors are rounded to multiples of ``scale``, shape ``(D,)``; it is None for symbols and text.
+    Attributes:
+        scale: vectors are rounded to multiples of it, ``(D,)``; None for symbols and text.
     """
 
     scale: np.ndarray | None
 
     @classmethod
     def of(cls, train: Sequences) -> _Codes:
-        """Return the encoding for sequences like ``train``, with the scale of its vectors."""
+        """Return the codes for sequences like ``train``, with the scale of its vectors."""
         if train.kind != "vectors":
             return cls(None)
         some = np.concatenate([np.asarray(item[:1000], dtype=float) for item in train.items[:1000]])
@@ -128,10 +131,10 @@ class _Codes:
 
 
 def _window(codes: _Codes, train: Sequences, n_steps: int) -> int:
-    """Return the number of steps of a window, which grows with the data and falls with the entropy of a step.
+    """Return the length of a window in steps, so long that random windows of ``n_steps`` steps rarely agree.
 
-    It is ``SPECIFICITY * log(n_steps) / entropy``, at least ``MIN_WINDOWS`` and at most ``MAX_WINDOW``. The entropy is
-    estimated from the codes of the first ``SAMPLE_STEPS`` steps.
+    It is ``SPECIFICITY * log(n_steps) / entropy``, at least ``MIN_WINDOWS`` and at most ``MAX_WINDOW``. The entropy of
+    a step is estimated from the codes of the first ``SAMPLE_STEPS`` steps of ``train``.
     """
     some: list[np.ndarray] = []
     n = 0
@@ -148,9 +151,9 @@ def _window(codes: _Codes, train: Sequences, n_steps: int) -> int:
 
 
 def _windows_of_item(codes: _Codes, item: Item, k: int) -> Iterator[np.ndarray]:
-    """Yield the hashes of all windows of k steps of a sequence part by part, in arrays of bounded size.
+    """Yield the hashes of all windows of k steps of a sequence, ``(m,)``, in arrays of bounded size.
 
-    Windows of equal steps are left out.
+    ``codes`` maps steps to integers. Windows whose steps are all equal are left out.
     """
     return (_windows(codes.of_item(part), k) for part in _parts(item, k) if len(part) >= k or isinstance(part, str))
 
@@ -189,7 +192,7 @@ def _windows(codes: np.ndarray, k: int) -> np.ndarray:
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
-    """Return 64-bit integers of which every bit depends on many bits of ``x``."""
+    """Hash each 64-bit integer of ``x``, so that every bit of the result depends on many of its bits."""
     x = (x ^ (x >> np.uint64(30))) * _MIX
     return np.asarray(x ^ (x >> np.uint64(27)))
 

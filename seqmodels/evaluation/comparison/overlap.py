@@ -14,7 +14,7 @@ from seqmodels.sequences.mapped import parts_of
 
 
 def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
-    """Warn of sequences that two parts of the data share; return how many test sequences are in the training part.
+    """Warn of sequences that stand in two parts of the data; return how many test sequences are in the training part.
 
     ``validation=None`` means that there is no validation part.
     """
@@ -41,7 +41,7 @@ def n_shared(part: Data, other: Data) -> int:
 
 
 def _hashable(data: Data) -> list[Any]:
-    """Return a key for each sequence and its target; equal keys mean equal data."""
+    """Return a hashable key for each sequence with its target; equal keys mean equal data."""
 
     def key(item: Item | None) -> Any:
         if item is None or isinstance(item, str):

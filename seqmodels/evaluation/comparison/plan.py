@@ -32,7 +32,7 @@ class DataParts:
 
     @classmethod
     def from_arguments(cls, X: Any, y: Any, test: Any, validation: Any) -> DataParts:
-        """Build the parts from the arguments of ``compare`` of the same names."""
+        """Build the parts from the arguments ``X``, ``y``, ``test`` and ``validation`` of ``compare``."""
         validation = _read_once(validation, has_targets=y is not None)
         if test is None:
             return cls(None, Data.of(X, y), validation)
@@ -50,9 +50,9 @@ class DataParts:
 
 
 def _read_once(validation: Any, *, has_targets: bool) -> Any:
-    """Return ``validation`` with its sequences in memory, because a generator could be read by one fit only.
+    """Read ``validation`` into ``Sequences``, because a generator could be read by one fit only.
 
-    A rule or None is returned as it is. ``has_targets`` says that it is a pair of sequences.
+    A rule (a name such as ``"auto"``) or None is returned unchanged. If ``has_targets``, it is a pair of sequences.
     """
     if validation is None or isinstance(validation, str):
         return validation

@@ -67,7 +67,7 @@ def comparison_provenance(models: Mapping[str, SequenceModel], parts: DataParts,
 
 
 def stamped(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with the added columns ``command``, ``date`` and ``hardware``."""
+    """Return a copy of ``frame`` with the columns ``command``, ``date`` and ``hardware`` of this process."""
     now = provenance()
     hardware = now["hardware"]
     machine = (
@@ -77,7 +77,6 @@ def stamped(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _processor() -> str:
-    """Return the processor's name as the operating system gives it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())

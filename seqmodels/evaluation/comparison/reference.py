@@ -33,13 +33,13 @@ PSEUDOCOUNT = 0.01  # added to the count of each symbol, because one that traini
 
 @dataclass(frozen=True)
 class Reference:
-    """The reference of a comparison, which takes the steps as independent and identically distributed.
+    """The row ``iid`` of a comparison: a model of independent and identically distributed steps.
 
     Attributes:
         name: name of its row; empty if there is none.
-        description: words for what a model below it is worse than, such as "one Gaussian".
+        description: words for the model, such as "one Gaussian".
         note: sentence that says why there is no row; empty if there is one.
-        result: its figures; None if there is no row, or if the row is one of the user's models.
+        result: its scores; None if there is no row, or if the row is one of the user's models.
     """
 
     name: str = ""
@@ -49,10 +49,10 @@ class Reference:
 
 
 def fit_reference(models: Mapping[str, SequenceModel], like: SequenceModel, parts: DataParts) -> Reference:
-    """Fit the reference of independent steps to the training part, for data such as the fitted model ``like`` reads.
+    """Fit a model of independent steps to the training part, with the data type and measure of the fitted ``like``.
 
-    If one of the user's models is called ``iid``, it is the reference. If there is no training part, the fit fails, or
-    its figures cannot be compared with ``like``, the note of the result says so.
+    If one of the user's ``models`` is called ``iid``, it is the reference instead. If there is no training part, the
+    fit fails, or its scores cannot be compared with those of ``like``, the result's ``note`` says so.
     """
     kind = parts.test.scored.kind
     unit = {"vectors": "frames", "text": "bytes", "symbols": "symbols"}[kind]
@@ -79,9 +79,9 @@ def fit_reference(models: Mapping[str, SequenceModel], like: SequenceModel, part
 
 
 def independent_steps(like: SequenceModel) -> HMM:
-    """Return an unfitted HMM with one state that measures the same as the fitted model ``like``.
+    """Return an unfitted model of independent steps, an HMM with one state, that measures the same as ``like``.
 
-    It has the same alphabet, rule for lengths and device, and ignores the source where ``like`` is conditional.
+    It has the same alphabet, rule for lengths and device as the fitted ``like``, and ignores the source x of p(y | x).
     """
     measure = like.measure_
     return HMM(

@@ -56,10 +56,10 @@ BROKEN = (*MALFORMED, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 
 @contextmanager
 def replaced(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Save a comparison: yield a folder for its files and a dictionary for the rest, which then replace the old one.
+    """Save a comparison: yield a new folder for its files and an empty dictionary for the rest of its content.
 
-    If anything fails, the old comparison stays as it was. Raises ``ValueError`` if another process or thread is writing
-    there.
+    When the block ends, the dictionary is written as JSON, and both replace the old comparison. If anything fails, the
+    old one stays. Raises ``ValueError`` if another process or thread is writing there.
     """
     with locked_folder(folder) as root:
         with new_folder(root, "files-") as files:
@@ -175,16 +175,14 @@ def _refuse_links(root: Path, files: list[Path]) -> None:
 
 
 def _hashes(files: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in the folder, by its relative path."""
     paths = sorted(path for path in files.rglob("*") if path.is_file())
     return {path.relative_to(files).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
 def _old_files(root: Path) -> list[str]:
-    """Return the paths of the files of a comparison in the oldest format, relative to the folder ``root``.
+    """Return the files of a comparison in the oldest format, which stand in ``root`` itself, as paths relative to it.
 
-    In that format they stand in the folder itself. The list is empty if the folder holds no comparison or one in a
-    newer format.
+    The list is empty if the folder holds no comparison or one in a newer format.
     """
     try:
         content = read_main(root)
@@ -212,7 +210,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as JSON: arrays as lists, configurable objects described, other objects as their ``repr``."""
+    """Convert a value for JSON: arrays become lists, configurable objects descriptions, and others their ``repr``."""
     if isinstance(value, Mapping):
         return {str(key): as_json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -228,7 +226,7 @@ def as_json(value: Any) -> Any:
 
 
 def frame_to_json(frame: pd.DataFrame) -> dict[str, Any]:
-    """Return a frame as JSON: its columns with their dtypes, and its ``attrs``. Numbers are restored exactly.
+    """Convert a frame to a dictionary for JSON: its columns with their dtypes, and its ``attrs``. Numbers stay exact.
 
     Raises ``ValueError`` if a cell is neither text nor a number, bool, date or None.
     """
@@ -240,7 +238,7 @@ def frame_to_json(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def frame_from_json(content: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the frame that ``frame_to_json`` wrote. Raises ``ValueError`` if columns differ in length."""
+    """Restore a frame from the dictionary of ``frame_to_json``. Raises ``ValueError`` if columns differ in length."""
     import pandas as pd
 
     n = content["n"]
@@ -254,7 +252,7 @@ def frame_from_json(content: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _scalar(column: Any, value: Any) -> Any:
-    """Return a cell as a JSON value. NaN becomes null and an infinity becomes a string, because JSON has neither.
+    """Convert a cell to a JSON value. NaN becomes null and an infinity becomes a string, because JSON has neither.
 
     Raises ``ValueError``, which names the column, if the cell is neither text nor a number, bool, date or None.
     """
@@ -284,9 +282,9 @@ def _series(values: list[Any], dtype: str) -> pd.Series:
 
 
 def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
-    """Write sequences to ``NAME.json``: kind, metadata, inputs, times, and texts or symbols.
+    """Write sequences to ``NAME.json`` in ``folder``: kind, metadata, inputs, times, and texts or symbols.
 
-    Vectors and their past are written to ``NAME.safetensors``.
+    ``name`` is the file's name without its ending. Vectors and their past are written to ``NAME.safetensors``.
     """
     content: dict[str, Any] = {"kind": sequences.kind, "metadata": frame_to_json(sequences.metadata)}
     content["grid"] = sequences.grid
@@ -314,7 +312,7 @@ def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
 
 
 def read_sequences(folder: Path, name: str) -> Sequences | None:
-    """Return the sequences that ``write_sequences`` wrote, or None if nothing was written under this name."""
+    """Read the sequences from the files of ``write_sequences``; return None if there are none under this name."""
     if not (folder / f"{name}.json").exists():
         return None
     content = storage.parse_json(_bytes(folder / f"{name}.json"), f"{name}.json")
@@ -354,9 +352,9 @@ def _time_dtype(name: Any) -> np.dtype:
 
 
 def write_arrays(path: Path, ragged: Mapping[str, list[Any]]) -> None:
-    """Write lists of arrays by name to a safetensors file, each list concatenated, with the lengths of its arrays.
+    """Write the lists of arrays in ``ragged``, by name, to a safetensors file at ``path``.
 
-    ``path`` is the path of the file.
+    The arrays of a list, which may differ in length, are concatenated, and their lengths are stored.
     """
     values = {str(i): np.concatenate([np.asarray(a) for a in arrays]) for i, arrays in enumerate(ragged.values())}
     lengths = {str(i): np.array([len(a) for a in arrays], np.int64) for i, arrays in enumerate(ragged.values())}
@@ -364,7 +362,7 @@ def write_arrays(path: Path, ragged: Mapping[str, list[Any]]) -> None:
 
 
 def read_arrays(folder: Path, name: str) -> dict[str, list[np.ndarray]]:
-    """Return the lists of arrays that ``write_arrays`` wrote to ``NAME.safetensors`` (oldest format: ``NAME.npz``)."""
+    """Read the lists of arrays, by name, from ``NAME.safetensors`` (oldest format: ``NAME.npz``) in ``folder``."""
     path = folder / f"{name}.safetensors"
     if not path.exists():
         return _read_npz(folder / f"{name}.npz")
@@ -397,9 +395,9 @@ def _read_npz(path: Path) -> dict[str, list[np.ndarray]]:
 
 
 def check_steps(steps: Mapping[str, list[np.ndarray]], test: Sequences) -> None:
-    """Raise ``ValueError`` unless every model has scored every test sequence.
+    """Raise ``ValueError`` unless every model has an array of log-probabilities for every test sequence.
 
-    ``steps`` has the arrays of each model's steps, one for each sequence.
+    ``steps`` has the arrays of each model by name.
     """
     for name, each in steps.items():
         if len(each) != len(test):
@@ -407,9 +405,9 @@ def check_steps(steps: Mapping[str, list[np.ndarray]], test: Sequences) -> None:
 
 
 def check_seeds(by_seed: Mapping[str, list[np.ndarray]], steps: Mapping[str, list[np.ndarray]]) -> None:
-    """Raise ``ValueError`` unless each seed has a figure for every test sequence, or for every step of a single one.
+    """Raise ``ValueError`` unless each seed has a log-probability of each test sequence, or each step of a single one.
 
-    ``by_seed`` has the arrays of each model, one for each seed, and ``steps`` its steps, an array for each sequence.
+    ``by_seed`` has an array for each seed, and ``steps`` an array for each test sequence, both by model name.
     """
     for name, rows in by_seed.items():
         of_model = steps.get(name, [])
@@ -441,11 +439,11 @@ def write_models(folder: Path, models: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_models(folder: Path, files: Mapping[str, str], classes: Iterable[type] = ()) -> dict[str, Any]:
-    """Return the models that ``write_models`` wrote, by name.
+    """Load the models of a saved comparison, by name.
 
     Args:
         folder: folder of the files.
-        files: file name of each model.
+        files: file name of each model, as ``write_models`` returned them.
         classes: the user's own classes that the models use, as in ``seqmodels.load``.
     """
     return {name: restored(storage.read(folder / file), folder / file, classes) for name, file in files.items()}

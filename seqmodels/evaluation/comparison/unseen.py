@@ -15,9 +15,9 @@ from seqmodels.sequences.mapped import parts_of
 
 
 def n_unseen(parts: DataParts) -> int:
-    """Return how many symbols of the scored test sequences the training part lacks.
+    """Count the symbols of the scored test sequences that do not occur in the training part.
 
-    It is 0 for text and vectors, and without a training part.
+    The count is 0 for text and vectors, and without a training part.
     """
     if parts.train is None or not _are_symbols(parts.train.scored, parts.test.scored):
         return 0
@@ -27,11 +27,10 @@ def n_unseen(parts: DataParts) -> int:
 
 
 def open_alphabets(models: Mapping[str, SequenceModel], parts: DataParts) -> list[str]:
-    """Set ``OpenSymbols`` as the encoding of models that could not score symbols that the training part lacks.
+    """Give models an open alphabet (``OpenSymbols``) if held-out sequences have symbols that the training part lacks.
 
-    If the test or validation part has such symbols, all models that take their alphabet from the data
-    (``encoding="auto"`` or ``Symbols()``) get the same open alphabet before they are fitted. A model whose alphabet is
-    stated keeps it. If there are no such symbols, nothing changes.
+    All models that take their alphabet from the data (``encoding="auto"`` or ``Symbols()``) get the same one, before
+    they are fitted. A model whose alphabet is stated keeps it. Without new symbols nothing changes.
 
     Returns:
         The names of the models whose alphabet of scored symbols was opened.

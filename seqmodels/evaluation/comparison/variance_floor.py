@@ -33,10 +33,10 @@ def floor_effect(model: SequenceModel, score: float, test: Data) -> float:
 
 
 def is_set_by_floor(effect: float, difference: float) -> bool:
-    """Return True if the variance floor, and not the data, set a score.
+    """Return True if a score depends so much on the variance floor that it says little about the data.
 
-    ``effect`` is the result of ``floor_effect``, and ``difference`` the difference to the baseline, both in nats per
-    unit. NaN or 0 means that there is no difference to compare with.
+    ``effect`` is the change of the score when the floor is doubled or halved (``floor_effect``), and ``difference`` the
+    score minus the baseline's, both in nats per unit. NaN or 0 means that there is no difference to compare with.
     """
     apart = abs(difference) if math.isfinite(difference) and difference else math.inf
     return effect > min(MAX_FLOOR_EFFECT, max(MIN_FLOOR_EFFECT, MAX_FLOOR_SHARE * apart))

@@ -38,11 +38,11 @@ LEVEL_PRIOR, LINE_PRIOR, TREND_PRIOR, SEARCH_PRIOR = 0.5, -0.35, -0.2, -0.15
 
 @dataclass(frozen=True)
 class StepQuantiles:
-    """The means and quantiles of the steps ahead, each step by itself, in units of the series.
+    """The forecast of k steps as marginal means and quantiles of each step, in units of the series.
 
     Attributes:
         mean: mean of each step, ``(k,)``.
-        quantiles: quantiles of each step, ``(k, Q)``.
+        quantiles: Q quantiles of each step, ``(k, Q)``.
     """
 
     mean: np.ndarray
@@ -50,7 +50,7 @@ class StepQuantiles:
 
 
 class FittedCandidate(ABC):
-    """A fitted model that forecasts one series, the abstract base class; ``str`` of it describes it.
+    """A fitted model that forecasts one series, the abstract base class; ``str`` describes it in words.
 
     To add one, define ``n_parameters``, ``ahead`` and ``log_probs``.
     """
@@ -62,9 +62,9 @@ class FittedCandidate(ABC):
 
     @abstractmethod
     def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
-        """Forecast the k steps that follow ``y``, ``(T,)``, with quantiles at ``levels``, ``(Q,)``.
+        """Forecast the k steps that follow ``y``, ``(T,)``, with quantiles at Q ``levels``, ``(Q,)``.
 
-        ``inputs`` has the inputs of the series and of the steps ahead, ``(T + k, U)``, if the model was fitted with
+        ``inputs`` has U inputs of the series and of the steps ahead, ``(T + k, U)``, if the model was fitted with
         some.
         """
 
@@ -77,15 +77,15 @@ class FittedCandidate(ABC):
         """
 
     def effects(self, y: np.ndarray, inputs: np.ndarray) -> InputEffects | None:
-        """Return what a unit of each input adds to the modelled scale of ``y``, or None if the model reads no inputs.
+        """Return how much a unit of each of U inputs adds to the transformed series; None if the model reads no inputs.
 
-        ``y`` has shape ``(T,)`` and ``inputs`` ``(T, U)``.
+        ``y`` is the series, ``(T,)``, and ``inputs`` its inputs, ``(T, U)``.
         """
         return None
 
     @property
     def scale_name(self) -> str:
-        """Name of the scale that is modelled: values, square roots or logarithms."""
+        """Name of the scale on which the model describes the series: values, square roots or logarithms."""
         return str(VALUES)
 
 
@@ -102,12 +102,12 @@ class CandidateModel(ABC):
 
     @property
     def log_prior(self) -> float:
-        """Logarithm of the candidate's weight before it is tried."""
+        """Logarithm of the prior weight of the candidate in the average, before its forecasts are scored."""
         return 0.0
 
     @abstractmethod
     def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
-        """Fit the candidate to ``y``, ``(T,)``, with a regression on ``inputs``, ``(T, U)``, if there are some.
+        """Fit the candidate to ``y``, ``(T,)``, with a regression on U ``inputs``, ``(T, U)``, if there are some.
 
         Raises ``ValueError`` if it cannot be fitted.
         """
@@ -118,7 +118,7 @@ class CandidateModel(ABC):
 
 @dataclass(frozen=True)
 class PowerScale:
-    """The scale on which a process models a series: values (power 1), square roots (0.5) or logarithms (0)."""
+    """A transformation z of a series before it is modelled: values (power 1), square roots (0.5) or logarithms (0)."""
 
     power: float
 
@@ -126,14 +126,11 @@ class PowerScale:
         return {1.0: "values", 0.5: "square roots", 0.0: "logarithms"}[self.power]
 
     def of_values(self, y: np.ndarray) -> np.ndarray:
-        """Return values ``y``, ``(T,)``, on the scale.
-
-        They must not be negative for square roots, and must be positive for logarithms.
-        """
+        """Transform values ``y``, ``(T,)``, to z; for square roots they must be at least 0, for logarithms above 0."""
         return np.asarray(np.log(y) if self.power == 0 else np.power(y, self.power))
 
     def to_values(self, z: np.ndarray) -> np.ndarray:
-        """Return the values of ``z`` on the scale, the inverse of ``of_values``; negative square roots give zero."""
+        """Transform z back to values, the inverse of ``of_values``; negative square roots give zero."""
         if self.power == 0:
             return np.asarray(np.exp(np.minimum(z, LARGEST_EXPONENT)))
         return z if self.power == 1 else np.square(np.maximum(z, 0.0))
@@ -149,7 +146,7 @@ class PowerScale:
         return np.asarray(np.log(self.power or 1.0) + (self.power - 1) * np.log(np.maximum(y, least)))
 
     def mean_value(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """Return the mean of values whose z on the scale is Gaussian with this ``mean`` and standard ``deviation``."""
+        """Return ``E[y]`` if ``z(y)`` is Gaussian with this ``mean`` and standard ``deviation``, for each element."""
         if self.power == 0:
             return self.to_values(mean + 0.5 * deviation**2)
         return mean if self.power == 1 else mean**2 + deviation**2
@@ -160,16 +157,16 @@ VALUES, SQUARE_ROOTS, LOGARITHMS = PowerScale(1.0), PowerScale(0.5), PowerScale(
 
 @dataclass(frozen=True)
 class ProcessFamily(CandidateModel):
-    """A family of linear processes, of which the one with the least Akaike criterion is taken.
+    """A family of linear processes; ``fit`` fits its members and keeps the one with the least Akaike criterion.
 
     Attributes:
         kind: name of the family.
         season: number of steps of the season; None means no season.
         processes: processes that are all fitted.
-        scale: scale on which they model the series.
+        scale: values, square roots or logarithms, which the processes model.
         near: function that returns the neighbours of a process. If given, neighbours of the best process are fitted as
-            long as one of them is better.
-        prior: logarithm of the family's weight before it is tried.
+            long as one of them is better. None means that there is no further search.
+        prior: logarithm of the family's prior weight in the average.
     """
 
     kind: str
@@ -212,10 +209,9 @@ def _fitted(process: Process, z: np.ndarray, inputs: np.ndarray | None) -> Fitte
 
 
 def _least(fitted: Sequence[FittedProcess]) -> FittedProcess:
-    """Return the fitted process with the least criterion.
+    """Return the fitted process with the least Akaike criterion, computed from steps that have a density under all.
 
-    The criterion is computed from the steps that have a density under all processes. Raises ``ValueError`` if there is
-    no process.
+    Raises ``ValueError`` if there is no process.
     """
     if not fitted:
         raise ValueError("the series is too short, or has no noise")
@@ -225,7 +221,12 @@ def _least(fitted: Sequence[FittedProcess]) -> FittedProcess:
 
 @dataclass(frozen=True)
 class ScaledProcess(FittedCandidate):
-    """A fitted linear process on the values of a series, or on their square roots or logarithms."""
+    """A fitted linear process of the values of a series, or of their square roots or logarithms.
+
+    Attributes:
+        fitted: the process.
+        scale: the transformation of the series before the process models it.
+    """
 
     fitted: FittedProcess
     scale: PowerScale
@@ -256,9 +257,9 @@ class ScaledProcess(FittedCandidate):
 
 
 def structural_families(season: int | None, scale: PowerScale) -> list[ProcessFamily]:
-    """Return families of structural time series on a scale, one for each kind of slope, with a level and the season.
+    """Return families of structural time series (level, slope, season), one for each kind of slope.
 
-    ``season=None`` means no season.
+    ``season`` is the number of steps of the season, None for none; ``scale`` transforms the series first.
     """
     priors = {"none": 0.0, "fixed": TREND_PRIOR, "walk": TREND_PRIOR, "damped": 0.0}
     families = []
@@ -269,9 +270,9 @@ def structural_families(season: int | None, scale: PowerScale) -> list[ProcessFa
 
 
 def arima_family(season: int | None, scale: PowerScale) -> ProcessFamily:
-    """Return the family of ARIMA processes on a scale, searched stepwise from a few orders.
+    """Return the family of ARIMA processes, searched stepwise from a few orders (Hyndman and Khandakar 2008).
 
-    The search is that of Hyndman and Khandakar (2008). ``season=None`` means no season.
+    ``season`` is the number of steps of the season, None for none; ``scale`` transforms the series first.
     """
     if season is None:
         starts = [
@@ -289,7 +290,7 @@ def arima_family(season: int | None, scale: PowerScale) -> ProcessFamily:
 
 
 def near_arima(process: Process) -> Iterator[SeasonalARIMA]:
-    """Yield the neighbours of an ARIMA process.
+    """Yield the neighbours of an ARIMA process in the stepwise search.
 
     They have p, q or both changed by one, a seasonal order of 1 in place of 0 or the reverse, or a constant added or
     removed.
@@ -307,10 +308,12 @@ def near_arima(process: Process) -> Iterator[SeasonalARIMA]:
 
 
 def autoregressive_families(season: int | None, scale: PowerScale, n_values: int) -> list[ProcessFamily]:
-    """Return the families of autoregressions on a scale: around a level, around a line, and of changes.
+    """Return families of autoregressions: around a constant level, around a line, and of first differences.
 
-    With a season, each phase has a mean of its own; ``season=None`` means no season. Orders go as far as ``n_values``
-    values allow.
+    Args:
+        season: number of steps of the season, each of which has a mean of its own; None means no season.
+        scale: transformation of the series before it is modelled.
+        n_values: number of values of the series, which limits the orders.
     """
     orders = [p for p in ORDERS if p == 1 or p <= n_values // VALUES_PER_LAG]
     around_level = tuple(Autoregression(p, season) for p in orders)
@@ -382,7 +385,10 @@ class FittedNaive(FittedCandidate):
 
 
 def scales_of(y: np.ndarray) -> list[PowerScale]:
-    """Return the scales on which ``y``, ``(T,)``, may be modelled, without those that hardly differ from the values."""
+    """Return the transformations under which ``y``, ``(T,)``, may be modelled: values, logarithms, square roots.
+
+    Logarithms and square roots are left out if y does not allow them or if they hardly differ from the values.
+    """
     low, high = float(np.nanmin(y)), float(np.nanmax(y))
     scales = [VALUES]
     if low > 0 and high > SMALLEST_RATIO * low:

@@ -287,9 +287,9 @@ def _check_series(y: np.ndarray, horizon: int, season: int | None, name: Any, fe
 
 
 def _those_forecast(history: Sequences, series: Mapping[tuple[Any, Any], SeriesForecast]) -> Sequences:
-    """Return the history without sequences and named features of which nothing is forecast.
+    """Return ``history`` without the sequences and named features that could not be forecast.
 
-    ``series`` has the forecasts by ``(sequence, feature)``.
+    ``series`` has the forecasts that were made, by ``(sequence, feature)``.
     """
     kept = [i for i, name in enumerate(history.names) if any(name == each for each, _ in series)]
     features = history.features
@@ -315,17 +315,17 @@ def _forecast_column(
     max_seconds: float | None,
     inputs: np.ndarray | None,
 ) -> SeriesForecast:
-    """Forecast one series ``y``, ``(T,)``.
+    """Forecast one feature of one sequence, with T steps, k steps ahead.
 
     Args:
-        y: the series; NaN is missing.
-        horizon: number of steps ahead.
-        levels: levels of the quantiles, ``(Q,)``.
+        y: its values, ``(T,)``; NaN is missing.
+        horizon: number of steps k ahead.
+        levels: levels of the Q quantiles, ``(Q,)``.
         season: number of steps of the season that the user gave; None means none was given.
         of_times: number of steps of the season that the times suggest; None means that they suggest none.
         dates: times of all steps and steps ahead, ``(T + k,)``; None means that there are none.
         max_seconds: seconds after which no further model is tried; None means no limit.
-        inputs: inputs of all steps and steps ahead, ``(T + k, U)``; None means none.
+        inputs: U inputs of all steps and steps ahead, ``(T + k, U)``; None means none.
     """
     weak_season = _tried(of_times, y)
     its_season = _season(y, season, of_times)
@@ -343,7 +343,7 @@ def _forecast_column(
 
 
 def _tried(of_times: int | None, y: np.ndarray) -> int | None:
-    """Return the season that dates suggest, ``of_times``, if the series is long enough to try it, else None."""
+    """Return ``of_times``, the season that the dates suggest in steps, if ``y`` is long enough to try it, else None."""
     return of_times if of_times is not None and 1 < of_times <= len(y) // SEASONS_TO_TRY else None
 
 
@@ -356,8 +356,11 @@ def _complete(y: np.ndarray) -> np.ndarray:
 def _season(y: np.ndarray, season: int | None, of_times: int | None) -> int | None:
     """Return the number of steps of the series' season, or None if it has none.
 
-    ``season`` is the user's and decides if it is given (1 means none). Otherwise the season that the times suggest,
-    ``of_times``, or that the changes of ``y``, ``(T,)``, repeat is taken if the data show it.
+    Args:
+        y: the series, ``(T,)``.
+        season: the user's choice, which decides; 1 means no season, None that the user did not choose.
+        of_times: the season that the times suggest, which is tested on the data; None means that the season of the
+            changes of y is looked for and tested.
     """
     if season is not None:
         return season if season > 1 else None

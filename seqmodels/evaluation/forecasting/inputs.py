@@ -25,11 +25,12 @@ def with_steps_ahead(
     date_format: str | None = None,
     names: tuple[str, str] = ("the frame", "future"),
 ) -> pd.DataFrame:
-    """Return the frame with the rows of ``future``, if there are some, after its own, and inputs as float64.
+    """Append the rows of ``future`` to a pandas frame, and convert its inputs to float64; return the new frame.
 
     Args:
-        frame, future: pandas frames; ``future`` may be None.
-        inputs: names of columns that both have.
+        frame: series and their inputs.
+        inputs: names of the columns of inputs, which ``future`` has too.
+        future: inputs of the steps ahead; None means that ``frame`` has them already.
         time, by, date_format: arguments of ``forecast``.
         names: what error messages call ``frame`` and ``future``.
 
@@ -72,7 +73,7 @@ def _time_of(
 ) -> str | None:
     """Return the name of the column of times, or None if there is none or it can be read only with the steps ahead.
 
-    It takes the arguments of ``with_steps_ahead``.
+    The arguments are described in ``with_steps_ahead``.
     """
     frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
     try:
@@ -89,9 +90,9 @@ def _refuse_other_steps(
     by: str | None,
     names: tuple[str, str],
 ) -> None:
-    """Raise ``ValueError`` if the steps ahead lack their time or series, or are steps of the frame.
+    """Raise ``ValueError`` if rows of ``future`` lack their time or series, or are steps that ``frame`` has already.
 
-    It takes the arguments of ``with_steps_ahead``; ``time`` is the name of the column of times, or None.
+    ``time`` is the name of the column of times, or None; the other arguments are described in ``with_steps_ahead``.
     """
     for column, says in ((time, "when a row is"), (by, "which series a row is of")):
         if column is not None and column in frame and column not in future:

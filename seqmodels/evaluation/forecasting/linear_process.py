@@ -52,14 +52,24 @@ UNKNOWN = 1e-10  # of the largest singular value of normal equations, below whic
 
 @dataclass(frozen=True)
 class Polynomials:
-    """``a (P + 1,)`` and ``γ (q + 1,)``, both from lag 0 on."""
+    """The lag polynomial a of a linear process, and the autocovariances γ of its moving-average side u.
+
+    Attributes:
+        a: coefficients from lag 0 to P, ``(P + 1,)``.
+        autocovariance: γ, in units of the variance σ², from lag 0 to q, ``(q + 1,)``.
+    """
 
     a: np.ndarray
     autocovariance: np.ndarray
 
 
 class Process(ABC):
-    """A linear process with numbers to be fitted. To add one, define its polynomials and its regressors."""
+    """A linear process that can be fitted to a series, the abstract base class.
+
+    Its shape parameters (AR and MA coefficients, ratios of variances), called ``numbers``, are fitted numerically, and
+    the coefficients β of R regressors and the variance σ² in closed form. To add a process, define all abstract
+    methods.
+    """
 
     @property
     @abstractmethod
@@ -68,43 +78,44 @@ class Process(ABC):
 
     @abstractmethod
     def start(self) -> np.ndarray:
-        """The numbers that a fit begins with, or as many."""
+        """Return the N shape parameters at which a fit begins, ``(N,)``."""
 
     @abstractmethod
-    def polynomials(self, numbers: np.ndarray) -> Polynomials: ...
+    def polynomials(self, numbers: np.ndarray) -> Polynomials:
+        """Return the lag polynomial and the autocovariances for N given shape parameters, ``(N,)``."""
 
     @abstractmethod
     def regressors(self, steps: np.ndarray) -> np.ndarray:
-        """``(n, R)`` X at ``steps (n,)``, counted from the first of the series."""
+        """Return R regressors, such as a constant or a line, ``(n, R)``, at ``steps``, ``(n,)``, counted from 0."""
 
     @property
     @abstractmethod
     def has_level(self) -> bool:
-        """True if a constant added to y changes at most β, so that the process fits series of any level."""
+        """True if a constant added to the series changes at most β, so that the process fits series of any level."""
 
     @abstractmethod
     def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-        """The numbers that fit ``y (T,)`` with ``inputs (T, U)``."""
+        """Estimate the N shape parameters, ``(N,)``, from a series ``y``, ``(T,)``, with U ``inputs``, ``(T, U)``."""
 
     @property
     def n_lost(self) -> int:
-        """First values that have no density: the degree of a."""
+        """Number of first values of a series that are given and have no density: the degree P of a."""
         return int(len(self.polynomials(self.start()).a) - 1)
 
     @property
     def n_free(self) -> int:
-        """How many numbers are fitted, with β and σ²."""
+        """Number of fitted parameters: the shape parameters, β and σ², without effects of inputs."""
         return int(len(self.start()) + self.regressors(np.zeros(1)).shape[1] + 1)
 
 
 @dataclass(frozen=True)
 class SeasonalARIMA(Process):
-    """``φ(B) Φ(B^s) (1 - B)^d (1 - B^s)^D y_t = c + θ(B) Θ(B^s) ε_t`` (Box and Jenkins 1970).
+    """Seasonal ARIMA, ``φ(B) Φ(B^s) (1 - B)^d (1 - B^s)^D y_t = c + θ(B) Θ(B^s) ε_t`` (Box and Jenkins 1970).
 
     Args:
-        order: p, d and q.
-        seasonal_order: P, D and Q.
-        season: s steps.
+        order: the orders p, d and q.
+        seasonal_order: the seasonal orders P, D and Q.
+        season: number s of steps of the season.
         has_constant: whether c is learned; with d + D = 1 it is a drift.
     """
 
@@ -150,13 +161,13 @@ class SeasonalARIMA(Process):
 
 @dataclass(frozen=True)
 class Autoregression(Process):
-    """``z_t = c + b t + m_phase(t) + Σ φ_i z_t-i + ε_t``, by least squares; z is y or its changes.
+    """An autoregression ``z_t = c + b t + m_phase(t) + Σ φ_i z_t-i + ε_t`` of y or its changes, by least squares.
 
     Args:
-        order: p.
-        season: s steps, whose phases have means of their own; None: they do not.
-        has_slope: whether there is a b.
-        of_changes: whether ``z_t = y_t - y_t-1``.
+        order: number p of lags.
+        season: number of steps of the season, whose phases have means m of their own; None means no season.
+        has_slope: whether there is a slope b.
+        of_changes: whether z are the changes ``y_t - y_t-1`` instead of y.
     """
 
     order: int
@@ -207,12 +218,12 @@ class Autoregression(Process):
 
 @dataclass(frozen=True)
 class StructuralProcess(Process):
-    """A level, with a slope or without, seasonal effects and noise, in their reduced form.
+    """A structural time series, the sum of a level, a slope, seasonal effects and noise, in its reduced form.
 
     Args:
         slope: ``"none"``, ``"fixed"`` (a constant drift), ``"walk"`` (local linear trend) or ``"damped"`` (which
             returns to zero by a factor φ a step).
-        season: s steps; None: there is none.
+        season: number of steps of the season; None means no season.
     """
 
     slope: str = "none"
@@ -253,7 +264,7 @@ class StructuralProcess(Process):
 
 @dataclass(frozen=True)
 class GaussianSteps:
-    """``mean (k,)`` and ``deviation (k,)`` of the steps ahead, each by itself."""
+    """A Gaussian forecast of each of k steps by itself: ``mean``, ``(k,)``, and standard ``deviation``, ``(k,)``."""
 
     mean: np.ndarray
     deviation: np.ndarray
@@ -261,7 +272,12 @@ class GaussianSteps:
 
 @dataclass(frozen=True)
 class InputEffects:
-    """Effects of U inputs on y, per unit of each: estimates ``mean (U,)`` and standard errors ``deviation (U,)``."""
+    """The estimated effects of U inputs on y, per unit of each input.
+
+    Attributes:
+        mean: the estimates, ``(U,)``.
+        deviation: their standard errors, ``(U,)``.
+    """
 
     mean: np.ndarray
     deviation: np.ndarray
@@ -269,12 +285,14 @@ class InputEffects:
 
 @dataclass(frozen=True)
 class FittedProcess:
-    """A process with its numbers; σ², β and δ are those of the series that it forecasts.
+    """A linear process with fitted shape parameters; β, δ and σ² are estimated from each series that it forecasts.
 
     Attributes:
-        log_probs: ``(T,)`` nats of each step of the training series given those before; NaN of the first, which have
-            none, and of those missing.
-        n_inputs: U.
+        process: the process.
+        numbers: its N shape parameters, ``(N,)``.
+        log_probs: log-density of each step of the training series given the steps before, ``(T,)`` in nats; NaN for the
+            first steps, which have no density, and for missing ones.
+        n_inputs: number U of inputs.
     """
 
     process: Process
@@ -284,19 +302,20 @@ class FittedProcess:
 
     @property
     def n_parameters(self) -> int:
-        """Number of fitted numbers, β, δ and σ² included."""
+        """Number of fitted parameters: shape parameters, β, δ and σ²."""
         return self.process.n_free + self.n_inputs
 
     def criterion(self, first: int) -> float:
-        """Akaike's, corrected for few values (Hurvich and Tsai 1989), of the steps from ``first`` on."""
+        """Return Akaike's criterion, corrected for few values (Hurvich and Tsai 1989), from step ``first`` on."""
         log_probs, n = self.log_probs[first:], self.n_parameters
         n_values = int((~np.isnan(log_probs)).sum())
         return float(-2 * np.nansum(log_probs) + 2 * n * n_values / max(n_values - n - 1, 0.5))
 
     def ahead(self, y: np.ndarray, k: int, inputs: np.ndarray | None = None) -> GaussianSteps:
-        """The k steps that follow ``y (T,)``, with the uncertainty of β, δ and of missing values, not of the numbers.
+        """Forecast the k steps that follow ``y``, ``(T,)``.
 
-        ``inputs (T + k, U)`` are those of the steps ahead, too.
+        The standard deviations include the uncertainty of β, δ and of missing values, but not of the shape parameters.
+        ``inputs`` has the inputs of the series and of the steps ahead, ``(T + k, U)``; None means none.
         """
         inputs = np.zeros((len(y) + k, 0)) if inputs is None else inputs
         polynomials, series = self.process.polynomials(self.numbers), _Series.of(self.process, y, inputs[: len(y)])
@@ -325,28 +344,28 @@ class FittedProcess:
         return GaussianSteps(mean, np.maximum(np.sqrt(variance), ROUNDING * np.nanmax(np.abs(y))))
 
     def filled(self, y: np.ndarray) -> np.ndarray:
-        """``y (T,)`` with missing values as they are expected given all others."""
+        """Return ``y``, ``(T,)``, with each missing value replaced by its expectation given all known values."""
         series = _Series.of(self.process, y, np.zeros((len(y), 0)))
         return series.centre + series.with_missing(series.whitened(self.process.polynomials(self.numbers)))
 
     def effects(self, y: np.ndarray, inputs: np.ndarray) -> InputEffects:
-        """Return the generalised least-squares effects of ``inputs (T, U)`` on ``y (T,)``."""
+        """Estimate the effects of U ``inputs``, ``(T, U)``, on ``y``, ``(T,)``, by generalised least squares."""
         series = _Series.of(self.process, y, inputs)
         whitened = series.whitened(self.process.polynomials(self.numbers))
         of_inputs = whitened.beta_factors()[0][whitened.of_inputs]
         return InputEffects(whitened.effects, np.sqrt(self._variance(whitened) * (of_inputs**2).sum(1)))
 
     def _variance(self, whitened: _Whitened) -> float:
-        """σ², by the degrees of freedom that are left."""
+        """Estimate σ² from the residuals, divided by the degrees of freedom that are left."""
         n, n_missing = len(whitened.residuals), whitened.design.shape[1] - whitened.of_inputs.stop
         return float(whitened.squares / max(n - n_missing - self.n_parameters + 1, 1))
 
 
 def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedProcess:
-    """The process with the numbers that fit ``y (T,)``, and ``inputs (T, U)`` if there are.
+    """Fit a process to a series ``y``, ``(T,)``, with a regression on U ``inputs``, ``(T, U)``, if there are some.
 
     Raises:
-        ValueError: a series too short for the process, or without noise.
+        ValueError: the series is too short for the process, or the process leaves no noise in it.
     """
     inputs = np.zeros((len(y), 0)) if inputs is None else inputs
     n_values, n_free = int((~np.isnan(y)).sum()), process.n_free + inputs.shape[1]
@@ -366,7 +385,7 @@ def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = Non
 
 
 class Bounded(Protocol):
-    """A process whose likelihood is maximised within bounds."""
+    """A process whose shape parameters are fitted by maximum likelihood within ``bounds``."""
 
     def start(self) -> np.ndarray: ...
     def bounds(self) -> list[tuple[float, float]]: ...
@@ -379,7 +398,10 @@ class Bounded(Protocol):
 
 
 def most_likely(process: Bounded, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """The numbers of the largest likelihood of ``y (T,)``, given its first values, where β, δ and σ² are the best."""
+    """Return the shape parameters that maximise the likelihood of ``y``, ``(T,)``, given its first values.
+
+    The likelihood is concentrated: β, δ (the effects of U ``inputs``, ``(T, U)``) and σ² are the best for each of them.
+    """
     from scipy.optimize import minimize  # lazily: scipy is slow to import
 
     start = process.start()
@@ -424,8 +446,14 @@ def most_likely(process: Bounded, y: np.ndarray, inputs: np.ndarray) -> np.ndarr
 
 @dataclass(frozen=True)
 class _Series:
-    """A series and what it is regressed on: ``filled (T,)``, y less its ``centre``, and zero where ``missing``;
-    ``X (T - p, R)``; ``inputs (T, U)``.
+    """A series prepared for the regression on regressors, inputs and missing values.
+
+    Attributes:
+        filled: the series minus ``centre``, zero at missing steps, ``(T,)``.
+        centre: mean of the known values, or 0 if the process has no level of its own.
+        missing: indices of the m missing steps, ``(m,)``.
+        X: R regressors of the process at all but the first P steps, ``(T - P, R)``.
+        inputs: U inputs, ``(T, U)``.
     """
 
     filled: np.ndarray
@@ -442,13 +470,16 @@ class _Series:
         return cls(np.where(is_missing, 0.0, y - centre), centre, np.flatnonzero(is_missing), X, inputs)
 
     def with_missing(self, whitened: _Whitened) -> np.ndarray:
-        """``filled`` with missing values as they are expected."""
+        """Return the centred series, ``(T,)``, with missing values replaced by their estimates in ``whitened``."""
         filled = self.filled.copy()
         filled[self.missing] = whitened.beta[len(whitened.beta) - len(self.missing) :]
         return filled
 
     def whitened(self, polynomials: Polynomials, k: int = 0) -> _Whitened:
-        """``L⁻¹`` times all; ``LinAlgError`` where the covariance has no Cholesky factor."""
+        """Multiply the regression of this series by ``L⁻¹``, with ``L Lᵀ`` the covariance of u, and solve it.
+
+        The factor also covers k steps ahead. Raises ``LinAlgError`` if the covariance has no Cholesky factor.
+        """
         a, gamma = polynomials.a, polynomials.autocovariance
         n = len(self.X)
         covariance = np.repeat(gamma[: n + k, None], n + k, axis=1)
@@ -475,9 +506,16 @@ class _Series:
 
 @dataclass(frozen=True)
 class _Whitened:
-    """``L⁻¹ a(B) y = L⁻¹ X β + σ ε``, of whose β those ``of_inputs`` are δ, and the ones after them missing values.
+    """The solved regression ``L⁻¹ a(B) y = L⁻¹ X β + σ ε`` of n steps, where β holds all R coefficients.
 
-    ``band (q + 1, n + k)`` is L as LAPACK stores it, of the steps ahead too; ``design (n, R)`` is ``L⁻¹ X``.
+    Attributes:
+        band: lower bands of L, for the n steps and k steps ahead, as LAPACK stores them, ``(q + 1, n + k)``.
+        design: ``L⁻¹ X`` with columns for regressors, inputs and missing values, in this order, ``(n, R)``.
+        beta: estimated coefficients: β, effects δ of inputs, and missing values, ``(R,)``.
+        residuals: ``σ ε``, ``(n,)``.
+        squares: sum of the squared residuals.
+        log_prob: largest log-likelihood over β and σ², in nats.
+        of_inputs: where δ stands in ``beta``.
     """
 
     band: np.ndarray
@@ -490,11 +528,10 @@ class _Whitened:
 
     @property
     def effects(self) -> np.ndarray:
-        """Return the estimated effects δ of the inputs, ``(U,)``."""
         return self.beta[self.of_inputs]
 
     def factor_rows(self, first: int, last: int) -> np.ndarray:
-        """``(last - first, last)`` rows of L."""
+        """Return rows ``first`` to ``last - 1`` of the lower triangular factor L, ``(last - first, last)``."""
         rows = np.zeros((last - first, last))
         for lag in range(len(self.band)):
             columns = np.arange(max(first - lag, 0), last - lag)
@@ -502,8 +539,10 @@ class _Whitened:
         return rows
 
     def beta_factors(self) -> tuple[np.ndarray, np.ndarray]:
-        """``(R, R')`` whose product with its transpose is ``Cov[β] / σ²``, and ``(R, R - R')``, the directions of β
-        that the series says nothing of, the largest entry of each 1.
+        """Return a factor of the covariance of β, and the directions of β that the series does not determine.
+
+        The factor F, ``(R, R')``, has ``F Fᵀ = Cov[β] / σ²``; the directions, ``(R, R - R')``, are scaled to a largest
+        entry of 1.
         """
         left, singular, _ = np.linalg.svd(self.design.T @ self.design, hermitian=True)
         is_known = singular > UNKNOWN * singular[:1]
@@ -521,7 +560,11 @@ def _log(x: float) -> float:
 
 @lru_cache(maxsize=64)
 def _structural_parts(slope: str, season: int | None, damping: float) -> tuple[np.ndarray, np.ndarray]:
-    """a, and a row of autocovariances of ``a(B) y`` for each of noise, level, slope and season, of variance 1."""
+    """Return the lag polynomial a of a structural time series, and autocovariances of ``a(B)`` applied to each part.
+
+    The autocovariances have a row for each of noise, level, slope and season that there is, all of variance 1.
+    ``damping`` is the shape parameter of a damped slope, ``φ = tanh(damping)``.
+    """
     change, cycle = difference(1), np.ones(1 if season is None else season)
     damped = {"walk": change, "damped": np.array([1.0, -math.tanh(damping)])}.get(slope, np.ones(1))
     of_noise = product(change, damped, cycle)

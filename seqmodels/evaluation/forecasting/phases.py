@@ -21,10 +21,10 @@ HALF_A_DAY, WEEK = np.timedelta64(12, "h"), np.timedelta64(7, "D")
 
 @dataclass(frozen=True)
 class SeenSteps:
-    """The steps of a series, and of those that follow it, whose phases were observed.
+    """The steps of a series, and of its forecast, whose phases of the season and days of the week were observed.
 
     Args:
-        is_seen: True for each step whose phase was observed, ``(T + k,)``; some steps are not.
+        is_seen: True for each step whose phase was observed, ``(T + k,)`` for k steps ahead; some steps are not.
         period: number of steps of the season; None means no season.
         unseen: phases of the season, counted from the first step, that were never observed.
         days: days of the week, from 0 for Monday, that were never observed.
@@ -49,10 +49,10 @@ class SeenSteps:
 
 
 def seen_steps(y: np.ndarray, k: int, period: int | None, times: np.ndarray | None = None) -> SeenSteps | None:
-    """Return which steps of ``y``, ``(T,)``, and of the k after it have phases and days of the week that were observed.
+    """Find the steps of ``y``, ``(T,)``, and of the k after it whose phases and days of the week were ever observed.
 
-    ``times`` are the dates of all of these steps on one clock, ``(T + k,)``. Return None if all phases have a value, or
-    if there are too few steps to tell.
+    ``period`` is the number of steps of the season, None for none. ``times`` are the dates of all of these steps on one
+    clock, ``(T + k,)``. Return None if all phases have a value, or if there are too few steps to tell.
     """
     unseen, days = _unseen_phases(y, period), _unseen_days(y, times)
     is_seen = np.ones(len(y) + k, dtype=bool)
@@ -104,10 +104,10 @@ def forecast_seen_steps(
     possible_season: int | None = None,
     inputs: np.ndarray | None = None,
 ) -> SeriesForecast:
-    """Forecast k steps of a series ``y``, ``(T,)``, of which some phases were never observed.
+    """Forecast k steps of a series ``y``, ``(T,)``, of which some phases, named by ``steps``, were never observed.
 
-    It takes the arguments of ``forecast_series``, but ``season`` and ``possible_season`` count steps without the
-    unobserved phases.
+    ``season`` and ``possible_season`` count steps without the unobserved phases; the other arguments are described in
+    ``forecast_series``.
     """
     is_seen, n = steps.is_seen[len(y) :], steps.n_around
     n_ahead = int(is_seen.sum()) + n  # so that an unobserved step at the end has steps after it too

@@ -48,17 +48,17 @@ LONGEST_BAND = 60  # longest season for which banded covariances are factored
 
 @dataclass(frozen=True, eq=False)
 class BacktestTrial:
-    """The result of trying a candidate on the last part of the series.
+    """The result of trying a candidate: its forecasts of the last part of the series, from O origins, k steps ahead.
 
     Attributes:
         name: description of the fitted candidate.
         fitted: the candidate, fitted to the whole series.
-        quantiles: forecasts from each origin, ``(O, k, Q)``, at ``SCORED_LEVELS`` and then at ``INNER_LEVELS``.
+        quantiles: Q quantiles of each forecast, ``(O, k, Q)``, at ``SCORED_LEVELS`` and then at ``INNER_LEVELS``.
         crps: mean CRPS, in units of the mean change over a season.
         coverage: share of values within the band of 90 %.
         seconds: seconds that the trial took.
         weight: weight of its quantiles in the average; 0 if it was not chosen.
-        log_prior: logarithm of its weight before the backtest.
+        log_prior: logarithm of its prior weight, before the backtest.
     """
 
     name: str
@@ -83,7 +83,7 @@ class InputsInWords:
     Attributes:
         model: name of the model.
         scale: name of the scale on which the effects add: values, square roots or logarithms.
-        mean: estimated effect of a unit of each input, ``(U,)``.
+        mean: estimated effect of a unit of each of U inputs, ``(U,)``.
         deviation: standard errors of the effects, ``(U,)``.
     """
 
@@ -102,9 +102,9 @@ class SeriesForecast:
         trials: the trials of all candidates, the largest weight first.
         chosen: the fitted models that are averaged.
         errors: error of each candidate that failed, by name.
-        origins: number of given steps at each origin of the backtest, ``(O,)``.
+        origins: number of given steps at each of O origins of the backtest, ``(O,)``.
         crps, coverage: scaled CRPS, and share of values within the band of 90 %, of the average in the backtest.
-        factors: factor by which the bands of each step ahead were rescaled, ``(k,)``.
+        factors: factor by which the bands of each of k steps ahead were rescaled, ``(k,)``.
         season: number of steps of the season; None means none.
         possible_season: number of steps of a season that was not found but tried; None means none.
         n_scored: number of values in the backtest.
@@ -145,7 +145,7 @@ def forecast_series(
     possible_season: int | None = None,
     inputs: np.ndarray | None = None,
 ) -> SeriesForecast:
-    """Forecast the k steps that follow ``y``, ``(T,)``, with quantiles at ``levels``, ``(Q,)``.
+    """Forecast the k steps that follow ``y``, ``(T,)``, with quantiles at Q ``levels``, ``(Q,)``.
 
     Missing steps at the end of y count as steps ahead too. If many values are missing, only the last part with few
     enough is used.
@@ -158,7 +158,7 @@ def forecast_series(
         max_seconds: seconds after which no further candidate is tried; None means no limit.
         possible_season: number of steps of a season that is too weak to be found; quick candidates are tried with it as
             well. None means none.
-        inputs: inputs of the series and of the steps ahead, ``(T + k, U)``, on which candidates regress; None means
+        inputs: U inputs of the series and of the steps ahead, ``(T + k, U)``, on which candidates regress; None means
             none.
 
     Raises:
@@ -210,7 +210,10 @@ def forecast_series(
 
 
 def _first_step(y: np.ndarray) -> int:
-    """Return the first step after which at most ``MOST_MISSING`` values are missing before the last known one."""
+    """Return the first known step after which at most ``MOST_MISSING`` values are missing before the last known one.
+
+    ``y`` is the series, ``(T,)``; the part before this step is left out.
+    """
     is_missing = np.isnan(y)
     after = np.cumsum(is_missing[::-1])[::-1] - int(np.argmax(~is_missing[::-1]))
     return int(np.flatnonzero((after <= MOST_MISSING) & ~is_missing)[0])
@@ -228,14 +231,19 @@ def changes_of(y: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class InputUnits:
-    """The centres and sizes, ``(U,)`` each, by which inputs are scaled, so that all regressors are of one size."""
+    """The units in which U inputs are centred and scaled, so that all regressors are of the same size.
+
+    Attributes:
+        centre: mean of each input, ``(U,)``.
+        size: largest distance of each input from its mean, ``(U,)``.
+    """
 
     centre: np.ndarray
     size: np.ndarray
 
     @classmethod
     def of(cls, inputs: np.ndarray, n: int) -> InputUnits:
-        """Return the centres and sizes of the first ``n`` steps of ``inputs``, ``(T, U)``."""
+        """Compute the means and largest distances from the first ``n`` steps of ``inputs``, ``(T, U)``."""
         centre = inputs[:n].mean(0)
         size = np.abs(inputs[:n] - centre).max(0)
         return cls(centre, np.where(size > 1e-12 * np.abs(centre), size, 1.0))
@@ -247,16 +255,16 @@ class InputUnits:
 def _worth_of_inputs(
     kept: Sequence[BacktestTrial], y: np.ndarray, scaled: np.ndarray, units: InputUnits
 ) -> InputsInWords | None:
-    """Return the effects of the inputs according to the first trial that reads them, or None if none does.
+    """Return the effects of the inputs in their own units, according to the first trial that reads them.
 
-    A trial on the scale of values or logarithms is preferred, because an effect there is a sum or a percentage; on the
-    scale of square roots it has no simple meaning.
+    A trial on the scale of values or logarithms is preferred, because an effect there is a sum or a percentage. The
+    result is None if no trial reads inputs.
 
     Args:
         kept: the trials that are averaged.
         y: the series, ``(T,)``.
-        scaled: the scaled inputs, ``(T, U)``.
-        units: centres and sizes of the inputs.
+        scaled: the U scaled inputs, ``(T, U)``.
+        units: means and sizes with which the inputs were scaled.
     """
     for trial in sorted(kept, key=lambda trial: trial.fitted.scale_name not in ("values", "logarithms")):
         effects = trial.fitted.effects(y, scaled)
@@ -267,13 +275,13 @@ def _worth_of_inputs(
 
 
 def weighted(trials: Sequence[BacktestTrial], y: np.ndarray, scale: float) -> list[BacktestTrial]:
-    """Return the trials with the weights of their quantiles in the average, which are 0 for all but the best few.
+    """Return the trials with the weights of their quantiles in the average, 0 for all but the best few.
 
     ``trials`` are sorted, the best first. Weights depend on the scores on the last part, in units of ``scale``, and as
     much on the likelihood of the whole series ``y``, ``(T,)``. Both count alike because log scores fall with the
-    logarithm of the width of a forecast, as the CRPS does with the width. Weights are multiplied by the prior weights,
-    which models that forecast alike share (a dilution prior, George 2010): if five of them all come to a random walk,
-    each has a fifth.
+    logarithm of the width of a forecast, as the CRPS does with the width. Weights are multiplied by prior weights,
+    which models that forecast alike share (a dilution prior, George 2010): if five of them are all random walks, each
+    has a fifth.
     """
     best = trials[0].crps
     if best <= 0:
@@ -289,10 +297,10 @@ def weighted(trials: Sequence[BacktestTrial], y: np.ndarray, scale: float) -> li
 
 
 def numbers_alike(trials: Sequence[BacktestTrial], error: float) -> np.ndarray:
-    """Return, for each trial, how many trials forecast as it does, itself among them, shape ``(n,)``.
+    """Return how many of the n trials forecast like each trial, itself included, as soft counts, ``(n,)``.
 
-    It is ``Σ_j exp(-(d_ij / (NEAR error))²)``, with d the mean distance of quantiles at ``SCORED_LEVELS`` and ``error``
-    the best score in units of the series.
+    A count is ``Σ_j exp(-(d_ij / (NEAR error))²)``, with d the mean distance between the quantiles of two trials at
+    ``SCORED_LEVELS`` and ``error`` the best score in units of the series.
     """
     quantiles = np.stack([trial.quantiles[..., : len(SCORED_LEVELS)].ravel() for trial in trials])
     distances = np.array([np.abs(quantiles - each).mean(axis=1) for each in quantiles])
@@ -300,10 +308,9 @@ def numbers_alike(trials: Sequence[BacktestTrial], error: float) -> np.ndarray:
 
 
 def criteria(fitted: Sequence[FittedCandidate], y: np.ndarray) -> np.ndarray:
-    """Return Akaike's corrected criterion of each fitted model, halved, above the least of them, in nats per step.
+    """Return half of Akaike's corrected criterion per step of each of n ``fitted`` models, minus the least, ``(n,)``.
 
-    The result has an entry for each model. Only steps of ``y``, ``(T,)``, that have a density under all models are
-    used.
+    It is in nats. Only steps of ``y``, ``(T,)``, that have a density under all models are used.
     """
     log_probs = np.stack([each.log_probs(y) for each in fitted])
     log_probs = log_probs[:, ~np.isnan(log_probs).any(axis=0)]
@@ -324,13 +331,13 @@ class Trials:
 
     Attributes:
         y: the series, ``(T,)``.
-        actual: the values after each origin, ``(O, k)``.
+        actual: the k values after each of O origins, ``(O, k)``.
         origins: number of given steps at each origin, ``(O,)``.
         scale: mean absolute change of the series over a season, the unit of the CRPS.
         deadline: time of ``time.perf_counter()`` after which no further candidate is tried.
         tried: the trials so far.
         errors: error of each candidate that failed, by title.
-        inputs: scaled inputs, ``(T + k, U)``; None means none.
+        inputs: U scaled inputs, ``(T + k, U)``; None means none.
     """
 
     y: np.ndarray
@@ -358,11 +365,11 @@ class Trials:
         Args:
             y: the series, ``(T,)``.
             k: number of steps ahead.
-            origins: number of given steps at each origin, ``(O,)``.
+            origins: number of given steps at each of O origins, ``(O,)``.
             season: number of steps of its season; None means none.
             max_seconds: seconds after which no further candidate is tried; None means no limit.
             possible_season: number of steps of a season that only quick candidates are tried with; None means none.
-            inputs: scaled inputs, ``(T + k, U)``; None means none.
+            inputs: U scaled inputs of the series and the steps ahead, ``(T + k, U)``; None means none.
 
         Raises:
             ValueError: no candidate could be fitted.
@@ -406,7 +413,7 @@ class Trials:
         return self
 
     def add(self, candidate: CandidateModel) -> float:
-        """Try a candidate and return its score, which is infinite if it failed or no time is left."""
+        """Try a candidate, record the trial, and return its scaled CRPS; infinity if it failed or no time is left."""
         start = time.perf_counter()
         if self.tried and start > self.deadline:
             return np.inf
@@ -425,7 +432,7 @@ class Trials:
         return crps
 
     def _backtest(self, candidate: CandidateModel) -> np.ndarray:
-        """Return a candidate's quantiles from each origin, ``(O, k, Q)``; it is fitted again at every eighth origin."""
+        """Forecast from every origin and return quantiles, ``(O, k, Q)``; the candidate is refitted at every eighth."""
         result, levels = [], np.append(SCORED_LEVELS, INNER_LEVELS)
         for i, t in enumerate(self.origins.tolist()):
             if i % REFIT_EVERY == 0:
@@ -443,16 +450,17 @@ class Trials:
 
 
 def origins_of(n: int, k: int, season: int | None) -> np.ndarray:
-    """Return the numbers of given steps at the origins of the backtest, in the second half of n steps or later.
+    """Choose the origins of the backtest in a series of n steps; return the number of steps before each, ``(O,)``.
 
-    There are at most ``MOST_ORIGINS``, evenly spread, and after each there are at least k steps.
+    There are at most ``MOST_ORIGINS``, evenly spread over the second half or later, with at least k steps after each.
+    ``season`` is the number of steps of a season, None for none.
     """
     first = max(n // 2, min(2 * (season or 1) + 8, n - k))
     return np.unique(np.linspace(first, n - k, MOST_ORIGINS).round().astype(int))
 
 
 def has_season(y: np.ndarray, season: int) -> bool:
-    """Return True if the phases of ``y``, ``(T,)``, or of its logarithms, have means that differ.
+    """Test whether the ``season`` phases of ``y``, ``(T,)``, or of its logarithms, have different means.
 
     An F test of the changes, given the change before, must reject equal means at 1 %, and the means of both halves of
     the series must be correlated.
@@ -499,10 +507,13 @@ def mean_change(y: np.ndarray, season: int) -> float:
 
 
 def scores(quantiles: np.ndarray, actual: np.ndarray, scale: float) -> tuple[float, float]:
-    """Return the scaled CRPS of forecasts, and the share of values between the quantiles of ``INNER_LEVELS``.
+    """Return the mean CRPS divided by ``scale``, and the share of values between the quantiles of ``INNER_LEVELS``.
 
-    ``quantiles`` has shape ``(O, k, Q)``, and ``actual`` ``(O, k)``; missing values are left out. The CRPS is divided
-    by ``scale``.
+    Args:
+        quantiles: Q quantiles of forecasts from O origins of k steps, ``(O, k, Q)``, at ``SCORED_LEVELS`` and then
+            ``INNER_LEVELS``.
+        actual: the values that followed, ``(O, k)``; missing ones are left out.
+        scale: unit of the CRPS.
     """
     y, at = actual[..., None], quantiles[..., : len(SCORED_LEVELS)]
     losses = 2 * ((y <= at) - SCORED_LEVELS) * (at - y)
@@ -511,12 +522,16 @@ def scores(quantiles: np.ndarray, actual: np.ndarray, scale: float) -> tuple[flo
 
 
 def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
-    """Return the factor of the bands of each step, ``(k,)``, from the distances of values to medians in the backtest.
+    """Return the factor by which the bands of each of k steps should be widened, ``(k,)``, according to the backtest.
 
-    ``quantiles`` has shape ``(O, k, Q)``, and ``actual`` ``(O, k)``. Distances are measured in standard deviations of a
-    Gaussian with the same band; if bands are right, their mean is that of a Gaussian. Late origins weigh more, because
-    the noise of a series may change. A factor of 1 counts as much as ``PRIOR_ORIGINS`` forecasts, because values that
-    are forecast from neighbouring origins are much the same.
+    Args:
+        quantiles: Q quantiles of forecasts from O origins, ``(O, k, Q)``.
+        actual: the values that followed, ``(O, k)``.
+
+    The distances of values to medians are measured in standard deviations of a Gaussian with the same band; if bands
+    are right, their mean is that of a Gaussian. Late origins weigh more, because the noise of a series may change. A
+    factor of 1 counts as much as ``PRIOR_ORIGINS`` forecasts, because neighbouring origins are nearly the same
+    forecast.
     """
     k = actual.shape[1]
     low, high, middle = quantiles[..., -2], quantiles[..., -1], _median(quantiles)
@@ -534,7 +549,7 @@ def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
 
 
 def _median(quantiles: np.ndarray) -> np.ndarray:
-    """Return the median of forecasts, the mean of the quantiles at the two of ``SCORED_LEVELS`` next to a half.
+    """Return the median of forecasts, ``(...)``, the mean of the quantiles at the two levels next to a half.
 
     ``quantiles`` has shape ``(..., Q)``.
     """
@@ -543,8 +558,8 @@ def _median(quantiles: np.ndarray) -> np.ndarray:
 
 
 def rescaled(quantiles: np.ndarray, factors: np.ndarray, median: np.ndarray) -> np.ndarray:
-    """Return quantiles with their distances to the median multiplied by factors.
+    """Multiply the distances of ``quantiles`` to the median by a factor for each step.
 
-    ``quantiles`` has shape ``(..., k, Q)``, ``median`` ``(..., k)``, and ``factors`` ``(k,)``.
+    ``quantiles``, Q for each of k steps, has shape ``(..., k, Q)``, ``median`` ``(..., k)``, and ``factors`` ``(k,)``.
     """
     return np.asarray(median[..., None] + factors[:, None] * (quantiles - median[..., None]))

@@ -83,7 +83,7 @@ def regular_sequences(
 
 
 def _with_every_step(sequences: Sequences) -> Sequences:
-    """Return the sequences with their past, and with rows of missing values at regular times that have none."""
+    """Return the sequences with their past, and with rows of NaN at regular times that have no row."""
     whole = sequences.including_past()
     return whole if whole.times is None else whole.regular(inputs="hold", irregular="keep")
 
@@ -114,7 +114,7 @@ def _of_frame(
     date_format: str | None,
     inputs: Sequence[str],
 ) -> Sequences:
-    """Return the sequences of a pandas frame; it takes the arguments of ``regular_sequences``.
+    """Convert a pandas frame to sequences; the arguments are described in ``regular_sequences``.
 
     Raises ``ValueError`` if a column is missing or named twice, or there are no rows.
     """
@@ -136,7 +136,7 @@ def _of_frame(
 
 
 def _with_series(frame: pd.DataFrame, others: list[str], named: Sequence[str], inputs: Sequence[str]) -> pd.DataFrame:
-    """Return the frame with its series of numbers (those ``named``, if any) and the columns ``others``.
+    """Return the frame with its columns of numbers (only ``named``, if any are) and the columns ``others``.
 
     Columns of ``inputs`` are kept even if they only number the rows. Warns of columns that are left out.
 

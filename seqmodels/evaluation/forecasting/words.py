@@ -79,9 +79,9 @@ class DescribedSeries:
         return bool((self.times.astype("datetime64[M]") == self.times).all())
 
     def phase(self, phase: int, season: int) -> str:
-        """Return words for the steps of a phase of the season, such as ``"on Mondays"``; phase 0 is the first step.
+        """Return words for the steps of a phase of the season, such as ``"on Mondays"``.
 
-        ``season`` is the number of phases.
+        Phases are counted from 0, the first step of the series; ``season`` is their number.
         """
         names = {
             ("month", 12): ("%B", "in {}"),
@@ -100,7 +100,7 @@ class DescribedSeries:
 
 
 def _in_english(time: np.datetime64, code: str) -> str:
-    """Return what ``strftime`` writes for a code, in English whatever the locale of the process is."""
+    """Format a time by the ``strftime`` code ``code``, in English whatever the locale of the process is."""
     import pandas as pd
 
     stamp = pd.Timestamp(time)
@@ -113,8 +113,8 @@ class SeasonalDecomposition:
 
     Attributes:
         level: the series without its season, ``(T,)``.
-        effects: effects of the phases, counted from the first step, over the last seasons, ``(s,)``; empty if there is
-            no season.
+        effects: effects of the s phases, counted from the first step, over the last seasons, ``(s,)``; empty if there
+            is no season.
         strength: strength of the season, ``max(0, 1 - Var(rest) / Var(season + rest))`` (Wang, Smith and Hyndman 2006),
             with unbiased variances, so that for noise alone it is near 0 however few seasons there are.
     """
@@ -153,7 +153,7 @@ def decomposition(y: np.ndarray, season: int | None) -> SeasonalDecomposition:
 
 
 def _moving_average(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the moving average of ``y`` with ``weights``, shape ``(T,)``.
+    """Return the moving average of ``y``, ``(T,)``, with ``weights``, ``(w,)``, as an array ``(T,)``.
 
     Near both ends, where it cannot be computed, it follows a line through its nearest values.
     """
@@ -168,9 +168,9 @@ def _moving_average(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def words_of(series: DescribedSeries, result: SeriesForecast, levels: np.ndarray) -> list[str]:
-    """Return sentences about one series and its forecast.
+    """Describe one series and its forecast in sentences.
 
-    ``result`` is the forecast, and ``levels``, ``(Q,)``, are the levels of its quantiles.
+    ``result`` is the forecast, and ``levels``, ``(Q,)``, are the levels of its Q quantiles.
     """
     parts = decomposition(series.y, result.season)
     if result.unseen and len(parts.effects):
@@ -370,7 +370,10 @@ def number(x: float, apart: float | None = None) -> str:
 
 
 def names_of_series(names: Sequence[Any], features: Sequence[Any]) -> list[str]:
-    """Return the words with which sentences about each feature of each series begin; empty if there is one series."""
+    """Return the words with which sentences about each feature of each series begin, empty for one series.
+
+    ``names`` are the names of the series, and ``features`` those of their features.
+    """
     several, many = len(names) > 1, len(features) > 1
     each = [
         [str(name)] * several + [feature if isinstance(feature, str) else f"feature {feature}"] * many

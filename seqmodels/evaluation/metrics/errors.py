@@ -17,7 +17,7 @@ MAX_CELLS = 1 << 20  # most cells in the rows of all pairs whose edit distances 
 
 @checked
 def error_rate(references: Sequence[Any], hypotheses: Sequence[Any], *, unit: Unit = "character") -> float:
-    """Return the number of edits of all hypotheses over the length of all references; it may exceed 1.
+    """Return the number of edits in all hypotheses divided by the total length of their references; it may exceed 1.
 
     Edits are insertions, deletions and substitutions of a Levenshtein alignment.
 
@@ -107,10 +107,11 @@ def _batch_distances(first: list[np.ndarray], second: list[np.ndarray]) -> np.nd
 
 
 def _next_row(row: np.ndarray, differs: np.ndarray, column_numbers: np.ndarray) -> np.ndarray:
-    """Return the next row of the table of edit distances, ``(n, J + 1)``, from the last one.
+    """Compute the next row of the tables of n edit distances, ``(n, J + 1)``, from ``row``, the one before.
 
-    ``differs``, ``(n, J)``, is True where the step of the first sequence differs from each step of the second. Because
-    an insertion costs 1 wherever it begins, ``min_k≤j (best_k + j - k)`` is a running minimum of ``best_k - k``.
+    ``differs``, ``(n, J)``, is True where the step of the first sequence differs from each step of the second, and
+    ``column_numbers`` are 0 to J. Because an insertion costs 1 wherever it begins, ``min_k≤j (best_k + j - k)`` is a
+    running minimum of ``best_k - k``.
     """
     best = row + 1
     best[:, 1:] = np.minimum(best[:, 1:], row[:, :-1] + differs)
@@ -119,10 +120,7 @@ def _next_row(row: np.ndarray, differs: np.ndarray, column_numbers: np.ndarray) 
 
 
 def _padded(sequences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sequences padded with zeros, ``(n, T)``, and their lengths, ``(n,)``.
-
-    The padding does not enter the distances that are read.
-    """
+    """Return the sequences padded with zeros on the right, ``(n, T)``, and their lengths, ``(n,)``."""
     lengths = np.array([len(s) for s in sequences])
     table = np.zeros((len(sequences), lengths.max()), dtype=np.int64)
     for row, s in zip(table, sequences, strict=True):

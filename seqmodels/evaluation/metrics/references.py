@@ -9,7 +9,7 @@ import numpy as np
 
 
 def references_of(entry: Any) -> list[Any]:
-    """Return the references of one hypothesis as a list: ``entry`` itself, or its items if it lists references."""
+    """Return the references of one hypothesis as a list; ``entry`` is a single reference or a list of several."""
     is_list = isinstance(entry, list | tuple) and len(entry) > 0
     return list(entry) if is_list and (isinstance(entry[0], str) or np.ndim(entry[0]) > 0) else [entry]
 

@@ -56,7 +56,8 @@ def chrf(
 def _by_rank(references: Sequence[Any], hypotheses: Sequence[Any]) -> list[list[str | None]]:
     """Return the references in sacrebleu's order: a list of all first references, one of all second ones, and so on.
 
-    A list has None for a hypothesis that has no further reference. Raises ``ValueError`` if an item is not a text.
+    ``references`` has a text or a list of texts for each hypothesis. A hypothesis without a further reference has None
+    in the list. Raises ``ValueError`` if an item is not a text.
     """
     _, each_reference, each_hypothesis = reference_pairs(references, hypotheses)
     for item in [*each_reference, *each_hypothesis]:

@@ -37,33 +37,33 @@ class Dataset(Configurable, ABC):
 
     @abstractmethod
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
-        """Return the standard comparisons with the models of ``choice`` on the data ``read``."""
+        """Return the standard comparisons for the data ``read``, with the models of ``choice``."""
 
     def paths(self) -> tuple[str, ...]:
         """Return the paths of the files or folders; an empty tuple for built-in data."""
         return tuple(getattr(self, name) for name in self.path_parameters)
 
     def at(self, paths: Sequence[str]) -> Self:
-        """Return a copy that reads other files or folders, one path for each of ``path_parameters``."""
+        """Return a copy that reads other files or folders: ``paths`` has one for each of ``path_parameters``."""
         return self.clone().set_params(**dict(zip(self.path_parameters, paths, strict=True)))
 
     def understood(self, read: Pair) -> Self:
-        """Return a copy that states what was recognised in the data ``read``, so that other files are read alike.
+        """Return a copy that states what was recognised in the sequences ``read``, so that other files are read alike.
 
         The default returns the data set itself.
         """
         return self
 
     def relative_to(self, folder: Path) -> Self:
-        """Return a copy with paths relative to ``folder``, so that the folder may move together with the data."""
+        """Return a copy whose paths are relative to ``folder``, so that the folder may move together with the data."""
         return self.at([os.path.relpath(path, folder) for path in self.paths()])
 
     def resolved_from(self, folder: Path) -> Self:
-        """Return a copy with paths relative to the working directory, the inverse of ``relative_to``."""
+        """Return a copy whose paths, relative to ``folder``, are made relative to the working directory again."""
         return self.at([str(folder / path) for path in self.paths()])
 
     def sha256(self) -> str:
-        """Return the hash of everything that is read, see ``hashed``."""
+        """Read the data and return their hash, see ``hashed``."""
         return hashed(self.read())
 
 
@@ -80,7 +80,12 @@ class BuiltinText(Dataset):
 
 @dataclass(eq=False, repr=False)
 class BuiltinSpeech(Dataset):
-    """Cepstra of synthetic utterances, ``data.speech()``, as a data set of a run."""
+    """Cepstra of synthetic utterances, ``data.speech()``, as a data set of a run.
+
+    Args:
+        n_utterances, n_speakers: number of utterances, and of the speakers who share them.
+        random_state: seed of the synthesis.
+    """
 
     n_utterances: int = 600
     n_speakers: int = 60
@@ -98,7 +103,9 @@ class BuiltinSpeech(Dataset):
 class TextFiles(Dataset):
     """A UTF-8 file or a folder of ``.txt`` files, as a data set of a run.
 
-    ``cut`` says what one sequence is, see ``data.text``.
+    Args:
+        path: path of the file or folder.
+        cut: what one sequence is, such as a line or the whole text, see ``data.text``.
     """
 
     path_parameters = ("path",)
@@ -117,7 +124,9 @@ class TextFiles(Dataset):
 class Recordings(Dataset):
     """Cepstra of a WAV file, or of every WAV file in a folder, as a data set of a run.
 
-    ``mfcc`` has the options of the cepstra; None means ``MFCC()``.
+    Args:
+        path: path of the file or folder.
+        mfcc: options of the cepstra; None means ``MFCC()``.
     """
 
     path_parameters = ("path",)
@@ -254,9 +263,6 @@ DATASETS: dict[str, type[Configurable]] = {
 
 
 def hashed(pair: Pair) -> str:
-    """Return the SHA-256 of the sequences of a pair as 64 hexadecimal digits.
-
-    With targets, return the hashes of sources and of targets, with a space between them.
-    """
+    """Return the SHA-256 of X as 64 hexadecimal digits; with targets, the hashes of X and y with a space between."""
     X, y = pair
     return data.sha256(X) if y is None else f"{data.sha256(X)} {data.sha256(y)}"

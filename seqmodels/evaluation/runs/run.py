@@ -22,7 +22,7 @@ CALLBACKS = "training__callbacks"  # the hyperparameter of models that are train
 
 
 def announce(tasks: Sequence[Task], n_seeds: int = 1) -> str:
-    """Return text that says what will be fitted and compared, and about how long it takes on two cores."""
+    """Return a text that says what will be fitted and compared, and about how long it will take on two cores."""
     lines = []
     for task in tasks:
         train, test = ((y or x) for x, y in (task.train, task.test))
@@ -88,7 +88,17 @@ def run(
 
 @dataclass(frozen=True)
 class _Runner:
-    """The settings that all comparisons of a run share, and the code that runs one of them."""
+    """A runner of comparisons, with the settings that all of them share.
+
+    Attributes:
+        folder: folder of the results.
+        random_state: seed of the comparisons.
+        n_seeds: number of fits of each model.
+        budget: budget of every model; None means its own settings.
+        n_jobs: number of models that are fitted at the same time.
+        say: function that prints a text.
+        bar: progress bar over all comparisons.
+    """
 
     folder: Path
     random_state: int
@@ -111,7 +121,10 @@ class _Runner:
         return result
 
     def _write(self, result: Comparison, task: Task, began: float) -> None:
-        """Write the figures, then draw the page. If drawing is interrupted, say how the page can be drawn later."""
+        """Write a task's table and comparison, then draw its page and plots, which may be interrupted without loss.
+
+        ``began`` is the time at which the comparison began, by ``time.perf_counter``.
+        """
         write_figures(result, task, self.folder, time.perf_counter() - began)
         try:
             draw(result, task, self.folder)
@@ -153,7 +166,10 @@ class _Runner:
         )
 
     def _compare_fitted(self, task: Task, began: float) -> None:
-        """Compare and write the models that were fitted before an interrupt."""
+        """Compare and write the models of a task that were fitted before an interrupt.
+
+        ``began`` is the time at which the task began.
+        """
         models = {name: model for name, model in task.models.items() if model.__sklearn_is_fitted__()}
         fitted = {name: model for name, model in models.items() if not model.interrupted_}
         if not fitted:
@@ -227,20 +243,17 @@ class TimeBar:
                 models[name].set_params(**{CALLBACKS: callbacks})
 
     def show(self, name: str, seconds: float, fraction: float) -> None:
-        """Show the progress of a fit of the model ``name``: a ``fraction`` of the expected ``seconds``."""
+        """Show a fit of the model ``name`` that takes ``seconds`` in all, of which ``fraction`` is done."""
         self._bar.set_description_str(name, refresh=False)
         self._move(self._done + seconds * fraction)
 
     def model_done(self, seconds: float) -> None:
-        """Count a model as done that was expected to take this many seconds."""
+        """Count a model as done whose fits were expected to take ``seconds``."""
         self._done += seconds
         self._move(self._done)
 
     def _move(self, to: float) -> None:
-        """Move the bar to a number of seconds, but never back and never beyond its end.
-
-        A sum of seconds may pass the end by a rounding error.
-        """
+        """Move the bar to the position ``to``, in seconds, but never back and never beyond its end."""
         self._bar.update(max(0.0, min(to, self._total) - self._bar.n))
 
     @contextmanager
@@ -266,10 +279,7 @@ class _FitProgress:
         self._show(0.0)
 
     def update(self, fraction: float) -> None:
-        """Show the fraction of the current fit that is done.
-
-        A fraction below the last one means that the fit of the next seed has begun.
-        """
+        """Show that ``fraction`` of the current fit is done; if it is smaller than before, the next seed has begun."""
         self._n_seeds_done += fraction < self._last
         self._last = fraction
         self._show(min(1.0, (self._n_seeds_done + fraction) / self._n_seeds))
@@ -288,7 +298,7 @@ class _FitProgress:
 
 
 class _HistoryCallback:
-    """A callback of a network that reports its progress, ``row[column] / end``, with each row of its history."""
+    """A callback of a network's training that shows the progress ``row[column] / end`` for each row of its history."""
 
     def __init__(self, fits: _FitProgress, column: str, end: float) -> None:
         self._fits = fits
@@ -300,7 +310,7 @@ class _HistoryCallback:
 
 
 def _end(model: SequenceModel) -> tuple[str, float]:
-    """Return the column of the history that measures the progress of a fit, and its value at the end of the fit."""
+    """Return the column of ``history_`` that measures the progress of a fit, and its value at the end of the fit."""
     params: dict[str, Any] = model.get_params(deep=False)
     if params["max_seconds"] is not None:
         return "seconds", float(params["max_seconds"])

@@ -87,7 +87,7 @@ class RunConfig:
         write_text(path, HEAD + toml.dumps({**self._table(path, tasks, sha256), "provenance": provenance()}))
 
     def is_written(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> bool:
-        """Return True if the file at ``path`` describes the same run as this, apart from the date and versions."""
+        """Return True if the file at ``path`` already describes the same run, whatever its date and versions."""
         try:
             written = tomllib.loads(path.read_text(encoding="utf-8"))
         except (UnicodeDecodeError, tomllib.TOMLDecodeError):
@@ -96,7 +96,10 @@ class RunConfig:
         return written == tomllib.loads(toml.dumps(self._table(path, tasks, sha256)))
 
     def _table(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> dict[str, Any]:
-        """Return what the file at ``path`` should say about the run as nested dictionaries, without the provenance."""
+        """Return the content of the file at ``path`` as nested dictionaries, without date and versions.
+
+        ``sha256`` has the hash of each data set by name.
+        """
         budget = {k: v for k, v in (("seconds", self.seconds), ("steps", self.steps)) if v is not None}
         data = {name: to_table(entry.relative_to(path.parent), DATASETS) for name, entry in self.data.items()}
         return {
@@ -129,7 +132,7 @@ class RunConfig:
         return pair
 
     def tasks(self, read: Mapping[str, Pair]) -> list[Task]:
-        """Return the comparisons to run on the data ``read``, by the name of each data set.
+        """Return the comparisons to run; ``read`` has the sequences of each data set by name.
 
         Raises ``ValueError`` if no chosen model fits the data, or if models are given for an unknown comparison.
         """
@@ -188,7 +191,7 @@ def _model(name: str, table: Any) -> SequenceModel:
 
 
 def _without_arguments_of_fit(value: Any) -> tuple[Any, list[str]]:
-    """Return a table, or a value in one, without ``ARGUMENTS_OF_FIT`` at any depth, and the names left out."""
+    """Remove ``ARGUMENTS_OF_FIT`` from nested tables; return the rest, and the names that were removed."""
     if isinstance(value, list):
         parts = [_without_arguments_of_fit(each) for each in value]
         return [part for part, _ in parts], [name for _, names in parts for name in names]

@@ -43,7 +43,7 @@ PSEUDO_FRAMES, BACKGROUND = 10.0, 0.01  # the HMM's own defaults
 
 @dataclass(frozen=True)
 class DataSize:
-    """The amount of training data, and the sizes of models that follow from it alone.
+    """The amount of training data, which determines the sizes of the standard models.
 
     An HMM has as many states, up to 64 over symbols and 24 over vectors, and then as many Gaussians in each state, up
     to 4, as leave ``VALUES_PER_PARAMETER`` symbols or values for every parameter; at least 2 states. A network has one
@@ -95,11 +95,9 @@ class DataSize:
         return n_states, max((m for m in more if fits(n_states, m)), default=1)
 
     def n_states_given_inputs(self) -> int:
-        """Return the most states that the data allow to an HMM with inputs, at least 2.
+        """Return the number of states of an HMM with inputs, as many as the data allow and at least 2.
 
-        Each of its transitions has a slope for every input.
-
-        With K states it has ``K (K - 1)`` such transitions.
+        Each of the ``K (K - 1)`` transitions of K states has a slope for every input.
         """
         limit = self.n_steps / VALUES_PER_PARAMETER / (1 + self.n_inputs)
         return max((k for k in range(2, MAX_GIVEN_STATES + 1) if k * (k - 1) <= limit), default=2)
@@ -112,17 +110,11 @@ class DataSize:
         return VALUES_PER_PARAMETER * n_parameters <= self.n_steps * self.n_symbols
 
     def width(self, most: int) -> int:
-        """Return the ``d_model`` of a network, which grows with the data from 32 to at most ``most``.
-
-        It is a multiple of 32, one for every ``STEPS_PER_WIDTH`` steps.
-        """
+        """Return the ``d_model`` of a network, a multiple of 32 from 32 to ``most`` that grows with the data."""
         return min(most, max(MIN_WIDTH, self.n_steps // STEPS_PER_WIDTH // WIDTH_STEP * WIDTH_STEP))
 
     def width_of_text(self) -> int | Literal["auto"]:
-        """Return the ``d_model`` of a recurrent network over text.
-
-        It is ``"auto"``, the network's own default, unless the data are too few for that.
-        """
+        """Return the ``d_model`` of a recurrent network over text: ``"auto"``, its default, or less for few data."""
         width = self.width(DEFAULT_WIDTH)
         return "auto" if width == DEFAULT_WIDTH else width
 
@@ -158,7 +150,10 @@ class Task:
     estimates: Mapping[str, float] = field(default_factory=dict)
 
     def under_budget(self, *, seconds: float | None, steps: int | None) -> Task:
-        """Return the task with every model under the same budget, and with estimates to match; None means no limit."""
+        """Return the task with the same budget for every model, and with estimated times to match.
+
+        ``seconds`` and ``steps`` are the limits of ``Budget``; None means no limit.
+        """
         estimates = {
             name: expected_seconds(model, self.estimates.get(name, 0.0), seconds=seconds, steps=steps)
             for name, model in self.models.items()
@@ -168,10 +163,10 @@ class Task:
 
 
 def expected_seconds(model: SequenceModel, estimate: float, *, seconds: float | None, steps: int | None) -> float:
-    """Return about how many seconds a fit takes under a budget.
+    """Estimate how many seconds a fit takes under a budget.
 
-    ``estimate`` is the number of seconds that it takes with the model's own settings; ``seconds`` and ``steps`` are the
-    budget, of which None means no limit.
+    ``estimate`` is the number of seconds with the model's own settings; ``seconds`` and ``steps`` are the limits of the
+    budget, None for no limit.
     """
     params = model.get_params(deep=False)
     own_steps = params.get("max_steps", params.get("max_iter"))
@@ -203,7 +198,7 @@ ALL_MODELS = Choice()
 def _lstm_encoder_decoders(
     *, d_model: int, steps: int, attention_steps: int, seconds: tuple[float, float, float]
 ) -> Suite:
-    """Return the LSTM encoder-decoders with one fixed context vector and with both kinds of attention.
+    """Return LSTM encoder-decoders with one fixed context vector, with additive and with multiplicative attention.
 
     With attention there are fewer steps and smaller batches, because its steps take longer.
 
@@ -377,7 +372,7 @@ def table_tasks(sequences: Sequences, choice: Choice = ALL_MODELS) -> list[Task]
 
 
 def _beside_given(suite: Suite) -> Suite:
-    """Return the models of a suite with ``length="given"``, each followed by a copy that reads inputs if it can."""
+    """Return each model of a suite twice, without and with inputs if it can read them, all with ``length="given"``."""
 
     def without(build: Callable[[DataSize, int], SequenceModel], size: DataSize, seed: int) -> SequenceModel:
         return build(size, seed).set_params(length="given")
@@ -395,7 +390,7 @@ def _beside_given(suite: Suite) -> Suite:
 
 
 def _reading_inputs(model: SequenceModel, size: DataSize) -> dict[str, bool | float]:
-    """Return the hyperparameters with which a standard model reads all inputs; an empty dictionary if it cannot."""
+    """Return the arguments with which a standard model reads all inputs of the data; empty if it cannot."""
     if isinstance(model, HMM):
         if isinstance(model.observation, AutoregressiveGaussian):
             return {"input_effects__emissions": True}
@@ -432,9 +427,9 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def _with_models(task: Task, suite: Suite, choice: Choice) -> Task:
-    """Return the task with the chosen models of a suite, sized for its data.
+    """Return ``task`` with the chosen models of ``suite``, in sizes that suit its training data.
 
-    Warns of names that are not in the suite.
+    Warns of chosen names that are not in the suite.
     """
     check_names(choice.names)
     quick = tuple(name for name in suite if name.removesuffix(GIVEN) in QUICK)
@@ -468,7 +463,7 @@ def _with_half_the_steps(model: SequenceModel) -> SequenceModel:
 
 
 def _in_clusters(windows: Sequences) -> Sequences:
-    """Return the windows of a text with neighbouring windows in one cluster."""
+    """Return the windows of a text with a metadata column ``cluster``, in which neighbouring windows share a value."""
 
     clusters = np.arange(len(windows)) // WINDOWS_PER_CLUSTER
     return windows.with_metadata(windows.metadata.assign(cluster=clusters))

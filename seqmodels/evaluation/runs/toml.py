@@ -26,15 +26,18 @@ BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def to_table(configurable: Configurable, classes: Mapping[str, type[Configurable]] = CLASSES) -> dict[str, Any]:
-    """Return an object's class and its hyperparameters as a table.
+    """Describe an object as a dictionary of its class and its hyperparameters, to be written as a TOML table.
 
-    A hyperparameter that is None, which TOML lacks, or ``()`` is left out if that is its default.
+    ``classes`` has the classes of nested objects by name. A hyperparameter that is None, which TOML lacks, or ``()`` is
+    left out if that is its default.
     """
     return dict(_nested_table(storage.describe(configurable), classes))
 
 
 def from_table(table: Mapping[str, Any], classes: Mapping[str, type[Configurable]] = CLASSES) -> Any:
-    """Return the object that ``to_table`` described; hyperparameters that the table does not name have their defaults.
+    """Build the object that ``to_table`` described; hyperparameters that are not in ``table`` have their defaults.
+
+    ``classes`` has the allowed classes by name.
 
     Raises:
         ValueError: the table has no ``class`` or an unknown one, a name that the class does not have, or a value of a
@@ -137,7 +140,7 @@ def _string(text: str) -> str:
 
 
 def inline(value: Any) -> str:
-    """Return one value as TOML writes it within a line. Raises ``TypeError`` for a type that TOML lacks."""
+    """Return one value as TOML text that fits within a line. Raises ``TypeError`` if TOML lacks its type."""
     if value is None:
         return "{none = true}"
     if isinstance(value, np.ndarray | np.generic):

@@ -31,7 +31,7 @@ def confidence_set_p_values(
     n_bootstrap: int = N_BOOTSTRAP,
     random_state: int = SEED,
 ) -> np.ndarray:
-    """Return the p-value of each model in the model confidence set (MCS), shape ``(M,)``.
+    """Return the p-value of each of M models in the model confidence set (MCS), shape ``(M,)``.
 
     The set of level ``1 - alpha`` consists of the models whose p-value is at least ``alpha``.
 
@@ -49,8 +49,8 @@ def confidence_set_p_values(
     freedom.
 
     Args:
-        log_probs: log-probability of each test sequence under each seed in nats, an array ``(S, n)`` for each model;
-            for a single sequence, of its steps, ``(S, T)``.
+        log_probs: log-probability of each test sequence under each of S seeds in nats, an array ``(S, n)`` for each
+            model; for a single sequence, of its steps, ``(S, T)``.
         units: number of units of each sequence, shape ``(n,)``.
         clusters: cluster of each sequence; None means that every sequence is its own.
         n_bootstrap: number of bootstrap draws.
@@ -76,11 +76,11 @@ def confidence_set_p_values(
 
 
 def _eliminated(scores: np.ndarray, draws: np.ndarray, freedom: float) -> np.ndarray:
-    """Eliminate models one by one and return the MCS p-value of each, shape ``(M,)``.
+    """Eliminate models one by one and return the p-value of each of M models in the confidence set, shape ``(M,)``.
 
     Args:
-        scores: scores of the models, ``(M,)``.
-        draws: bootstrap draws of the scores, ``(B, M)``.
+        scores: scores of the models in nats per unit, ``(M,)``.
+        draws: B bootstrap draws of the scores, ``(B, M)``.
         freedom: degrees of freedom of the scores' standard errors.
     """
     n_models = len(scores)
@@ -106,16 +106,17 @@ def _eliminated(scores: np.ndarray, draws: np.ndarray, freedom: float) -> np.nda
 
 
 def _normal_deviate(t: np.ndarray, freedom: float) -> np.ndarray:
-    """Return the normal deviates that have the same tail probabilities as ``t`` under Student's t."""
+    """Map values ``t`` of Student's t of ``freedom`` degrees of freedom to normal values of equal tail probability."""
     from scipy.special import ndtri, stdtr
 
     return np.asarray(-np.sign(t) * ndtri(stdtr(freedom, -np.abs(t))))
 
 
 def _largest_t(centred: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-    """Return ``max_ij |c_i - c_j| / error_ij`` for each row c of ``centred``, ``(B, M)``, as an array ``(B,)``.
+    """Return ``max_ij |c_i - c_j| / error_ij``, ``(B,)``, for each row c of ``centred``, ``(B, M)``.
 
-    ``inverse`` has the reciprocals of the errors, ``(M, M)``.
+    ``centred`` has B bootstrap draws of the M scores minus the scores, and ``inverse`` the reciprocals of the standard
+    errors of their differences, ``(M, M)``.
     """
     result = np.zeros(len(centred))
     for i in range(1, centred.shape[1]):
@@ -130,10 +131,10 @@ def _resampled_scores(
     n_bootstrap: int,
     random_state: int,
 ) -> tuple[np.ndarray, np.ndarray, float] | None:
-    """Return the scores of the models, their bootstrap draws and the degrees of freedom of their errors.
+    """Return the scores of M models, ``(M,)``, bootstrap draws of them, ``(B, M)``, and their degrees of freedom.
 
-    The scores have shape ``(M,)`` and the draws ``(B, M)``, both in nats per unit. Return None if there are too few
-    clusters or steps. It takes the arguments of ``confidence_set_p_values``.
+    Scores are in nats per unit. Return None if there are too few clusters or steps. The arguments are described in
+    ``confidence_set_p_values``.
     """
     rng = np.random.default_rng(random_state)
     if is_long(log_probs):
@@ -165,12 +166,12 @@ def _resampled_scores(
 def _resampled_scores_of_long(
     steps: list[LongSteps], units: float, n_bootstrap: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return scores, bootstrap draws and degrees of freedom as ``_resampled_scores`` does, for one sequence on disk.
+    """Return scores, bootstrap draws and degrees of freedom, as ``_resampled_scores``, for one sequence on disk.
 
     Args:
-        steps: log-probability of the steps under each model.
+        steps: log-probability of the steps under each of M models.
         units: number of units of the sequence.
-        n_bootstrap: number of draws.
+        n_bootstrap: number B of draws.
         rng: generator of the draws.
     """
     n, lags = steps[0].n, politis_white_lags(steps[0].n)
@@ -184,9 +185,10 @@ def _resampled_scores_of_long(
 
 
 def _block_and_starts(longest: float, n: int, n_bootstrap: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
-    """Return the length of circular blocks of n steps, and the first steps of the drawn blocks, shape ``(B, blocks)``.
+    """Return the length of bootstrap blocks, and the first steps of the blocks of each draw, ``(B, blocks)``.
 
-    ``longest`` is the largest optimal block length among the differences of models.
+    Blocks are consecutive steps of the sequence of n steps, of which the first follows the last again. ``longest`` is
+    the largest block length that is optimal for the difference of two models.
     """
     # The rule of ``moving_block_difference``, whose docstring gives the reasons.
     block = min(max(int(np.ceil(3 * longest)), -(-n // USUAL_BLOCKS)), n // (MIN_BLOCKS + 1))
@@ -194,10 +196,10 @@ def _block_and_starts(longest: float, n: int, n_bootstrap: int, rng: np.random.G
 
 
 def _draws(sums: list[np.ndarray], drawn_units: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return bootstrap draws of the scores in nats per unit, ``(B, M)``.
+    """Return bootstrap draws of the scores in nats per unit, ``(B, M)`` for M models.
 
     Args:
-        sums: for each model, nats of each draw under each seed, ``(B, S)``.
+        sums: for each model, the nats of each draw under each of S seeds, ``(B, S)``.
         drawn_units: number of units of each draw, ``(B,)``.
         rng: generator that draws the seeds.
     """
@@ -208,16 +210,16 @@ def _draws(sums: list[np.ndarray], drawn_units: np.ndarray, rng: np.random.Gener
 
 
 def _seed_weights(rng: np.random.Generator, n_bootstrap: int, n_seeds: int) -> np.ndarray:
-    """Return bootstrap weights of the seeds, ``(B, S)``; each row sums to 1."""
+    """Draw bootstrap weights of S seeds for each of B draws, ``(B, S)``; each row sums to 1."""
     if n_seeds == 1:
         return np.ones((n_bootstrap, 1))
     return rng.multinomial(n_seeds - 1, np.full(n_seeds, 1 / n_seeds), size=n_bootstrap) / (n_seeds - 1)
 
 
 def _block_sums(steps: np.ndarray, starts: np.ndarray, block: int) -> np.ndarray:
-    """Return the sums over circular blocks of ``steps``, ``(S, T)``, that begin at ``starts``, ``(B, blocks)``.
+    """Sum ``steps``, ``(S, T)``, over all blocks of each bootstrap draw; return sums, ``(B, S)`` for S seeds.
 
-    The sums have shape ``(B, S)``, over all blocks of a draw.
+    Blocks have ``block`` steps from ``starts``, ``(B, blocks)``, and go on with the first step after the last.
     """
     around = np.concatenate([steps, steps[:, :block]], axis=1)
     cumulative = np.concatenate([np.zeros((len(steps), 1)), np.cumsum(around, axis=1)], axis=1)

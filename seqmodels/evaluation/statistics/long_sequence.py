@@ -17,7 +17,7 @@ STEPS_READ = 1 << 18  # number of steps that are read at a time
 
 @dataclass(frozen=True)
 class LongSteps:
-    """The log-probability of each step of one sequence under each seed, ``(S, T)`` in nats, read block by block.
+    """The log-probability of each step of one sequence under each seed, ``(S, T)`` in nats, read part by part.
 
     Attributes:
         read: function of ``start`` and ``stop`` that returns the steps between them, ``(S, stop - start)``.
@@ -40,18 +40,18 @@ class LongSteps:
         return cls(read, len(rows), steps.shape[1])
 
     def minus(self, other: LongSteps) -> LongSteps:
-        """Return the differences to ``other``, seed by seed.
+        """Return the log-probabilities minus those of ``other``, seed by seed.
 
         If one of the two has one seed, it is paired with each seed of the other.
         """
         return LongSteps(lambda a, b: self.read(a, b) - other.read(a, b), max(self.n_seeds, other.n_seeds), self.n)
 
     def averaged(self) -> LongSteps:
-        """Return the mean over seeds of each step, as a ``LongSteps`` with one seed."""
+        """Average the log-probability of each step over seeds; return a ``LongSteps`` with one seed."""
         return LongSteps(lambda a, b: self.read(a, b).mean(axis=0, keepdims=True), 1, self.n)
 
     def each_minus_mean(self) -> list[LongSteps]:
-        """Return, for each seed, the deviations of its steps from the mean over seeds."""
+        """Return, for each seed, its log-probabilities minus the mean over seeds, each with one seed."""
 
         def of_seed(i: int) -> LongSteps:
             def read(start: int, stop: int) -> np.ndarray:
@@ -63,7 +63,7 @@ class LongSteps:
         return [of_seed(i) for i in range(self.n_seeds)]
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
-        """Yield steps ``start`` to ``stop - 1``, block by block, as arrays ``(S, n)``; ``stop=None`` means the end."""
+        """Yield steps ``start`` to ``stop - 1`` in arrays ``(S, n)`` that fit in memory; None means the end."""
         stop = self.n if stop is None else stop
         return (self.read(t, min(t + STEPS_READ, stop)) for t in range(start, stop, STEPS_READ))
 
@@ -99,10 +99,7 @@ class LongSteps:
         return total / self.n
 
     def moving_block_error(self, block: int) -> float:
-        """Return the standard error of the mean over seeds and steps, from all overlapping blocks of a length.
-
-        ``block`` is the length in steps.
-        """
+        """Return the standard error of the mean over seeds and steps, from all overlapping ``block`` steps."""
         mean = self.mean
         last = sum(float((part.mean(axis=0) - mean).sum()) for part in self.blocks(0, block))
         squares = last**2
@@ -113,9 +110,9 @@ class LongSteps:
         return float(np.sqrt(squares / (block * (self.n - block + 1) * (self.n - block))))
 
     def block_sums(self, starts: np.ndarray, block: int) -> np.ndarray:
-        """Return sums over circular blocks that begin at ``starts``, ``(B, blocks)``, as an array ``(B, S)``.
+        """Sum the steps over all blocks of each of B bootstrap draws; return sums, ``(B, S)``.
 
-        Each sum is over all blocks of a draw.
+        Blocks have ``block`` steps from ``starts``, ``(B, blocks)``, and go on with the first step after the last.
         """
         positions = np.unique(np.concatenate([starts.ravel(), (starts + block).ravel() % self.n]))
         before = np.zeros((self.n_seeds, len(positions)))  # the sum of all steps before each position
@@ -141,7 +138,7 @@ def is_long(log_probs: Sequence[np.ndarray]) -> bool:
 
 
 def rows_of_seeds(steps: Sequence[np.ndarray]) -> np.ndarray:
-    """Stack the steps of one sequence under several seeds, ``(T,)`` each, to an array ``(S, T)``.
+    """Stack the log-probabilities of one sequence under S seeds, ``(T,)`` each, to an array ``(S, T)``.
 
     The array is on disk if the steps are on disk.
     """
@@ -158,7 +155,7 @@ def rows_of_seeds(steps: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def mean_over_seeds(steps: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean over seeds of the steps of one sequence, ``(T,)``, on disk if the steps are on disk.
+    """Average the log-probability of each step of one sequence over seeds, ``(T,)``, on disk if the steps are on disk.
 
     ``steps`` has an array ``(T,)`` for each seed.
     """

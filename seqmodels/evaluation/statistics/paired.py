@@ -84,7 +84,7 @@ def paired_difference(
     more weight on few seeds. If seeds do not differ, the result is the interval over clusters.
 
     Args:
-        log_prob_model: log-probability of each sequence in nats, ``(n,)``, or under each of several seeds, ``(S, n)``;
+        log_prob_model: log-probability of each sequence in nats, ``(n,)``, or under each of S seeds, ``(S, n)``;
             finite.
         log_prob_baseline: log-probability of the same sequences under the baseline, ``(n,)`` or ``(S, n)``. If one of
             the two has S rows and the other one row, that row is compared with each of the S.
@@ -136,7 +136,7 @@ def moving_block_difference(
     ``paired_difference``.
 
     Args:
-        steps_model: log-probability of each step in nats, ``(T,)``, or under each of several seeds, ``(S, T)``; finite.
+        steps_model: log-probability of each step in nats, ``(T,)``, or under each of S seeds, ``(S, T)``; finite.
         steps_baseline: log-probability of the same steps under the baseline, ``(T,)`` or ``(S, T)``. One row is
             compared with each of several.
         n_units: number of units of the sequence, if it is not T (a scored end is a step but no unit); None means T.
@@ -171,11 +171,11 @@ def moving_block_difference(
 
 
 def politis_white_block(x: Any) -> float:
-    """Return the block length with the least squared error in the variance of a mean: ``(1.5 (G / g)² T)^(1/3)``.
+    """Return the length of moving blocks, in steps, that gives the variance of a mean its least squared error.
 
-    ``g = Σ λ_k R_k`` and ``G = Σ λ_k |k| R_k`` over autocovariances R, with a flat-top window λ that ends at twice the
-    lag after which autocorrelations are insignificant (Politis & White 2004; corrected by Patton, Politis & White
-    2009).
+    It is ``(1.5 (G / g)² T)^(1/3)`` with ``g = Σ λ_k R_k`` and ``G = Σ λ_k |k| R_k`` over autocovariances R at lags k,
+    and a flat-top window λ that ends at twice the lag after which autocorrelations are insignificant (Politis & White
+    2004; corrected by Patton, Politis & White 2009).
 
     Args:
         x: the series, ``(T,)``.
@@ -194,7 +194,7 @@ def _run_of_small(n: int) -> int:
 
 
 def politis_white_block_of(R: np.ndarray, n: int) -> float:
-    """Return the block length of ``politis_white_block`` for a series of n steps from its autocovariances R.
+    """Return the block length of ``politis_white_block`` for a series of n steps, from its autocovariances ``R``.
 
     R has the lags 0 to ``politis_white_lags(n)``.
     """
@@ -211,7 +211,7 @@ def politis_white_block_of(R: np.ndarray, n: int) -> float:
 
 
 def holm(p_values: Any) -> np.ndarray:
-    """Return p-values corrected for their number by Holm (1979), in the same order; NaN stays NaN and is not counted.
+    """Correct p-values for multiple tests by the method of Holm (1979); NaN stays NaN and is not counted.
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
@@ -230,11 +230,11 @@ def holm(p_values: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _SeedVariance:
-    """Squared errors of the mean over seeds, all zero for one seed.
+    """Squared standard errors that come from fitting with several seeds, all zero for one seed.
 
     Attributes:
         n_seeds: number of seeds.
-        total: squared error of the mean over seeds, from the spread over seeds.
+        total: squared standard error of the mean over seeds, from the spread over seeds.
         shared: the part of ``total`` that the squared error of that mean over clusters or blocks contains too.
         shared_freedom: degrees of freedom of ``shared``.
     """
@@ -246,7 +246,7 @@ class _SeedVariance:
 
     @classmethod
     def over_clusters(cls, d: np.ndarray, u: np.ndarray) -> _SeedVariance:
-        """Compute the squared errors from differences ``d`` of clusters, ``(S, C)``, with ``u`` units, ``(C,)``."""
+        """Compute the squared errors from the differences ``d``, ``(S, C)``, and units ``u``, ``(C,)``, of clusters."""
         n_seeds, n_clusters = d.shape
         if n_seeds == 1:
             return cls()
@@ -258,7 +258,7 @@ class _SeedVariance:
 
     @classmethod
     def over_blocks(cls, d: StepsInMemory | LongSteps, block: int) -> _SeedVariance:
-        """Compute the squared errors from differences ``d`` of steps, ``(S, T)``, with errors over moving blocks."""
+        """Compute the squared errors from differences ``d`` of steps, ``(S, T)``, by blocks of ``block`` steps."""
         n_seeds, n = d.n_seeds, d.n
         if n_seeds == 1:
             return cls()
@@ -269,17 +269,17 @@ class _SeedVariance:
 
     @property
     def between(self) -> float:
-        """Part that seeds add to the squared error over clusters or blocks; at least 0."""
+        """Squared error that seeds add to the one over clusters or blocks; at least 0."""
         return max(0.0, self.total - self.shared)
 
 
 def _with_seeds(error: float, freedom: float, seeds: _SeedVariance) -> tuple[float, float]:
-    """Return the standard error over clusters and seeds together, and its degrees of freedom (Satterthwaite 1946).
+    """Combine the errors over clusters and over seeds; return the standard error and its degrees of freedom.
 
     ``error`` and ``freedom`` are the standard error over clusters alone and its degrees of freedom; without several
-    seeds they are returned unchanged. Satterthwaite's formula weights the degrees of freedom by the true squared error
-    over seeds. Its estimate is too small if three seeds happen to agree, which makes the degrees of freedom too many.
-    So the estimate is raised by (S + 1) / (S - 1) in these weights, and nowhere else
+    seeds they are returned unchanged. Satterthwaite's formula (1946) weights the degrees of freedom by the true squared
+    error over seeds. Its estimate is too small if three seeds happen to agree, which makes the degrees of freedom too
+    many. So the estimate is raised by (S + 1) / (S - 1) in these weights, and nowhere else
     (``experiments/interval_coverage.py``, study seeds).
     """
     if not seeds.between:
@@ -293,7 +293,7 @@ def _with_seeds(error: float, freedom: float, seeds: _SeedVariance) -> tuple[flo
 
 
 def _cluster_t(d: np.ndarray, u: np.ndarray, seeds: _SeedVariance, level: float) -> tuple[float, float, float]:
-    """Return how far the interval reaches below and above ``Σ d / Σ u``, and the p-value.
+    """Return how far the interval of ``Σ d / Σ u`` over C clusters reaches below and above it, and the p-value.
 
     Args:
         d: difference of each cluster, the mean over seeds, ``(C,)``.
@@ -328,14 +328,15 @@ def _cluster_t(d: np.ndarray, u: np.ndarray, seeds: _SeedVariance, level: float)
 
 
 def _skewness_factor(skewness: float, u: np.ndarray) -> float:
-    """Return the factor by which one limit of t is multiplied to correct for skewness.
+    """Return the factor by which one limit of the t-interval is moved to correct for skewed differences.
 
-    ``skewness`` is the skewness of the sum of residuals towards that limit, ``Σ e³ / (Σ e²)^(3/2)``. The factor goes
-    from a little below 1 if the tail is on the other side to well above 1 if it is on this side. Few clusters that show
-    no tail may have missed it, so that for them it is above 1 on both sides. If few clusters hold most of the units,
-    skewness is mostly noise, and no limit is moved in as far. The constants were fitted to coverage under normal, t3,
-    Laplace, uniform, gamma (0.5, 1, 4) and log-normal differences of 5 to 150 clusters;
-    ``experiments/interval_coverage.py`` measures it on other draws, and other distributions.
+    ``skewness`` is the skewness of the sum of residuals e towards that limit, ``Σ e³ / (Σ e²)^(3/2)``, and ``u`` the
+    units of each of C clusters, ``(C,)``. The factor goes from a little below 1 if the tail is on the other side to
+    well above 1 if it is on this side. Few clusters that show no tail may have missed it, so that for them it is above
+    1 on both sides. If few clusters hold most of the units, skewness is mostly noise, and no limit is moved in as far.
+    The constants were fitted to coverage under normal, t3, Laplace, uniform, gamma (0.5, 1, 4) and log-normal
+    differences of 5 to 150 clusters; ``experiments/interval_coverage.py`` measures it on other draws, and other
+    distributions.
     """
     from scipy.special import expit
 
@@ -348,7 +349,7 @@ def _skewness_factor(skewness: float, u: np.ndarray) -> float:
 
 
 def _working_variance(u: np.ndarray) -> np.ndarray:
-    """Return the relative variance of each cluster, ``(C,)``, under a working model of clusters with ``u`` units.
+    """Return the relative variance of each of C clusters, ``(C,)``, under a working model of clusters with ``u`` units.
 
     In it, half of the variance is noise of the steps (proportional to the units) and half is the cluster's own
     (proportional to the squared units). The result is the variance up to a constant factor.
@@ -359,10 +360,12 @@ def _working_variance(u: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _TDistribution:
-    """The distribution of t for clusters of given sizes.
+    """The distribution of the statistic t, estimate over standard error, for clusters of given sizes.
 
-    If ``units`` is None, it is Student's t with ``freedom`` degrees of freedom, times ``scale``. Otherwise it is
-    computed from the sizes ``units``, ``(C,)``.
+    Attributes:
+        freedom, scale: degrees of freedom of a Student's t, and the factor by which it is multiplied.
+        units: sizes of the C clusters, ``(C,)``, from which the distribution is computed exactly; None means that it is
+            the scaled Student's t.
     """
 
     freedom: float
@@ -371,9 +374,9 @@ class _TDistribution:
 
     @classmethod
     def for_units(cls, u: np.ndarray) -> _TDistribution:
-        """Return the distribution for clusters of ``u`` units.
+        """Return the distribution for C clusters of ``u`` units, ``(C,)``.
 
-        It is computed if sizes differ and there are at most ``EXACT_CLUSTERS`` clusters.
+        It is exact if sizes differ and there are at most ``EXACT_CLUSTERS`` clusters.
         """
         n = len(u)
         if (u == u[0]).all():
@@ -400,7 +403,10 @@ class _TDistribution:
 
 @lru_cache(maxsize=64)  # all pairs of models have the same clusters
 def _quantile_for_units(units: bytes, level: float) -> float:
-    """Return the exact quantile of ``|T|`` for clusters of these sizes, a float64 array as bytes."""
+    """Return the value below which ``|t|`` stays with probability ``level``, exactly, for clusters of these sizes.
+
+    ``units`` has the sizes as the bytes of a float64 array.
+    """
     from scipy.optimize import brentq
 
     u = np.frombuffer(units)
@@ -412,11 +418,11 @@ def _quantile_for_units(units: bytes, level: float) -> float:
 
 
 def _satterthwaite(u: np.ndarray) -> tuple[float, float]:
-    """Return degrees of freedom and scale of t by the first two moments of its squared error.
+    """Return the degrees of freedom and the scale of the Student's t that is nearest to t for clusters of ``u`` units.
 
-    Clusters are distributed as in ``_tail_probability``. The squared error is the form ``A' D A`` in the clusters'
-    errors, with ``A = I - s 1'``, ``D = 1 / (1 - s)`` and shares s of the units. It equals D plus terms that are linear
-    in i and j: ``(A' D A)_ij = D_i δ_ij + k - w_i - w_j``.
+    They match the first two moments of the squared error, for clusters distributed as in ``_tail_probability``. It is
+    the form ``A' D A`` in the clusters' errors, with ``A = I - s 1'``, ``D = 1 / (1 - s)`` and shares s of the units.
+    It equals D plus terms that are linear in i and j: ``(A' D A)_ij = D_i δ_ij + k - w_i - w_j``.
     """
     s = u / u.sum()
     D, variance = 1 / (1 - s), _working_variance(u)
@@ -429,7 +435,7 @@ def _satterthwaite(u: np.ndarray) -> tuple[float, float]:
 
 
 def _tail_probability(t: float, u: np.ndarray) -> float:
-    """Return the probability ``P(|ratio| > t · error)`` under a true ratio of zero.
+    """Return the probability that ``|ratio| > t · error`` if the true ratio is zero, for clusters of ``u`` units.
 
     Clusters are normal with variance ``u_c (1 + u_c / mean u)``. If they are of one size, it is the two-sided tail of
     Student's t. With z standard normal it is ``P(z' (numerator - t² error) z > 0)`` of two quadratic forms, and so
@@ -461,7 +467,7 @@ def _student_quantile(freedom: float, level: float) -> float:
 
 @dataclass(frozen=True)
 class StepsInMemory:
-    """Differences of steps in memory, ``(S, T)`` in nats, with the same methods as ``LongSteps``."""
+    """Differences ``d`` of log p at each step under S seeds, ``(S, T)`` in nats, with the methods of ``LongSteps``."""
 
     d: np.ndarray
 
@@ -500,10 +506,7 @@ def _moving_block_error(d: np.ndarray, block: int) -> float:
 
 
 def _autocovariance(x: np.ndarray, longest: int) -> np.ndarray:
-    """Return the autocovariances of ``x``, ``(T,)``, at lags 0 to ``longest``.
-
-    The Fourier transform is padded, so that the ends of the series do not meet.
-    """
+    """Return the autocovariances of ``x``, ``(T,)``, at lags 0 to ``longest``, shape ``(longest + 1,)``."""
     from scipy import fft
 
     size = fft.next_fast_len(2 * len(x), True)
@@ -515,7 +518,7 @@ def _autocovariance(x: np.ndarray, longest: int) -> np.ndarray:
 
 
 def _paired_differences(model: Any, baseline: Any, what: str) -> np.ndarray:
-    """Return the differences of two models as float64, ``(S, n)`` with a row for each seed.
+    """Subtract the baseline's log-probabilities from the model's; return float64 ``(S, n)``, a row for each of S seeds.
 
     Raises ``ValueError`` if shapes do not match or values are not finite; ``what`` names the values in the message.
     """
@@ -548,7 +551,7 @@ def _check_pair(model: tuple[int, ...], baseline: tuple[int, ...], what: str) ->
 
 
 def _paired_steps(model: Any, baseline: Any) -> StepsInMemory | LongSteps:
-    """Return the differences of the steps of two models, each ``(T,)`` or ``(S, T)``.
+    """Subtract the baseline's log-probabilities of steps from the model's, each ``(T,)`` or ``(S, T)`` for S seeds.
 
     Steps on disk are not read into memory.
     """
@@ -578,21 +581,20 @@ def _checked_units(units: Any, n: int) -> np.ndarray:
 def _cluster_totals(
     d: np.ndarray, u: np.ndarray, clusters: Sequence[Any] | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums over the sequences of each cluster: of differences, ``(S, C)``, and of units, ``(C,)``.
+    """Sum the differences, ``(S, C)``, and the units, ``(C,)``, over the sequences of each of C clusters.
 
-    ``d`` has the differences of sequences, ``(S, n)``, and ``u`` their units, ``(n,)``. ``clusters`` has the cluster of
-    each sequence.
+    ``d`` has the differences of n sequences under S seeds, ``(S, n)``, ``u`` their units, ``(n,)``, and ``clusters``
+    their clusters.
     """
     codes = cluster_codes(clusters, len(u))
     return np.stack([np.bincount(codes, weights=row) for row in d]), np.bincount(codes, weights=u)
 
 
 def cluster_codes(clusters: Sequence[Any] | np.ndarray | None, n: int) -> np.ndarray:
-    """Return the number of each sequence's cluster, from 0, shape ``(n,)``.
+    """Number the clusters from 0 and return the number of each sequence's cluster, shape ``(n,)``.
 
-    ``clusters=None`` makes every sequence its own cluster.
-
-    Raises ``ValueError`` if there is not one cluster for each of the ``n`` sequences.
+    ``clusters=None`` makes every sequence its own cluster. Raises ``ValueError`` if there is not one cluster for each
+    of the ``n`` sequences.
     """
     import pandas as pd
 

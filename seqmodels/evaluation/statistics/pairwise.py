@@ -26,9 +26,9 @@ def model_difference(
     difference is NaN.
 
     Args:
-        a, b: log-probability of each test sequence under each seed in nats, ``(S, n)``; for a single sequence, of its
-            steps, ``(S, T)``. A model with one seed, such as the reference ``iid``, is compared with each seed of the
-            other, so that the difference is between the two means over seeds.
+        a, b: log-probability of each test sequence under each of S seeds in nats, ``(S, n)``; for a single sequence, of
+            its steps, ``(S, T)``. A model with one seed, such as the reference ``iid``, is compared with each seed of
+            the other, so that the difference is between the two means over seeds.
         units: number of frames, bytes or symbols of each sequence, ``(n,)``.
         clusters: cluster of each sequence; None means that every sequence is its own.
         names: names of the two models, for the ``method`` of the result.
@@ -51,11 +51,11 @@ def untested(difference: float, why: str) -> Difference:
 def pairwise_frame(
     log_probs: Mapping[str, np.ndarray], units: np.ndarray, clusters: Sequence[Any] | None
 ) -> pd.DataFrame:
-    """Return a frame with a row for each pair of models; ``p_holm`` is corrected for the number of pairs (Holm 1979).
+    """Compare all pairs of models; return a frame with a row for each pair, as ``Comparison.pairwise`` describes it.
 
     Args:
-        log_probs: for each model, log-probability of each test sequence under each seed in nats, ``(S, n)``; for a
-            single sequence, of its steps, ``(S, T)``.
+        log_probs: for each model, log-probability of each test sequence under each of S seeds in nats, ``(S, n)``; for
+            a single sequence, of its steps, ``(S, T)``.
         units: number of frames, bytes or symbols of each sequence, ``(n,)``.
         clusters: cluster of each sequence; None means that every sequence is its own.
     """

@@ -14,27 +14,27 @@ M = TypeVar("M", bound=SequenceModel)
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits on one fit of each model; give one of the three or several.
+    """Limits on what one fit of each model in a comparison may spend; give one of the three or several.
 
-    A model's own settings stay as they are but for those that a budget sets, which the column ``budget`` of the table
-    names.
+    Other hyperparameters of a model stay as they are; the column ``budget`` of the comparison's table names those that
+    the budget sets.
 
     Args:
-        seconds: of training. Networks: ``max_seconds`` alone, so the schedule follows time; they still stop early when
-            held-out data say so. HMM: EM stops after the step in which time is over, or when it has converged. What was
-            spent is in the column ``fit_seconds``. Such runs do not repeat.
-        steps: networks: ``max_steps`` of the optimiser, each over one batch. HMMs: ``max_iter`` of EM, each over all of
-            the data. The two are not comparable: a budget in steps is for runs that repeat but for rounding, and
-            compares networks to networks.
-        parameters: the largest ``d_model`` (in steps of 8, or of what ``n_heads`` needs) or ``n_states`` whose
-            ``n_parameters_`` is not above it.
+        seconds: seconds of training. For networks it sets ``max_seconds``, so that the learning-rate schedule follows
+            time; they still stop early if held-out data say so. For HMMs, EM stops after the iteration in which time is
+            over, or when it has converged. Such runs cannot be repeated exactly. None means no limit.
+        steps: number of training steps: ``max_steps`` of a network, each on one batch, or ``max_iter`` of EM for an
+            HMM, each on all of the data. The two are not comparable, so this budget compares networks with networks.
+            None means no limit.
+        parameters: largest number of parameters, ``n_parameters_``. The model gets the largest ``d_model`` (in steps of
+            8, or of what ``n_heads`` needs) or ``n_states`` that stays within it. None means no limit.
 
-    A limit that a model has no hyperparameter for does not apply to it: an ``NGram`` counts once and is as large as its
+    A limit does not apply to a model without a hyperparameter for it: an ``NGram`` counts once and is as large as its
     data; the size of a tagger and of an alignment HMM is that of their alphabets, and their EM has no time limit. An
-    ``HMM`` of one state keeps one state: it stands for no memory.
+    ``HMM`` of one state keeps one state, because it stands for no memory.
 
     Raises:
-        ValueError: nothing is given, or a number that is not above zero.
+        ValueError: no limit is given, or one is not above zero.
 
     >>> from seqmodels import HMM
     >>> Budget(steps=500).settings(HMM(4))
@@ -55,10 +55,12 @@ class Budget:
                 raise ValueError(f"{name} of the budget is {value}; pass a number above zero")
 
     def settings(self, model: SequenceModel, train: Data | None = None) -> dict[str, Any]:
-        """The hyperparameters that keep ``model`` within the budget; parameters are counted for the data ``train``.
+        """Return the hyperparameters, by name, that keep ``model`` within the budget.
+
+        ``train`` are the data that it will be fitted to, for which parameters are counted.
 
         Raises:
-            ValueError: the smallest model is too large already.
+            ValueError: the smallest model has too many parameters already, or ``train`` is missing.
         """
         settings = model._limits(self.seconds, self.steps)
         if self.parameters is None or model._size is None:
@@ -69,17 +71,17 @@ class Budget:
         return settings if size is None else {**settings, model._size: size}
 
     def hyperparameters(self, model: SequenceModel) -> set[str]:
-        """The names of the hyperparameters that ``settings`` would set."""
+        """Return the names of the hyperparameters of ``model`` that ``settings`` would set."""
         sizes = {model._size} if self.parameters is not None and model._size is not None else set()
         return {*model._limits(self.seconds, self.steps), *sizes}
 
 
 def budget_of(seconds: float | None, steps: int | None) -> Budget | None:
-    """None where there is no limit. Raises ``ValueError`` for one that is not above zero."""
+    """Return the ``Budget`` with these limits, or None if both are None; ``ValueError`` if one is not above zero."""
     return None if seconds is None and steps is None else Budget(seconds=seconds, steps=steps)
 
 
 def within_budget(model: M, *, seconds: float | None = None, steps: int | None = None) -> M:
-    """The model with this budget in place of its own settings; without limits it stays as it is."""
+    """Set the limits of ``Budget`` on ``model`` in place of its own settings and return it; None means no limit."""
     budget = budget_of(seconds, steps)
     return model if budget is None else model.set_params(**budget.settings(model))

@@ -39,24 +39,27 @@ Model = SequenceModel | GenerativeClassifier
 
 @dataclass(frozen=True, repr=False)
 class ModelSelection:
-    """The result of ``choose``: the figures of every value, and the chosen value.
+    """The result of ``choose``: scores of every value of a hyperparameter, and the chosen value.
 
     Attributes:
-        parameter: the hyperparameter that was varied, or ``"recipe"``.
-        values: of it, as they were given; recipes as ``evaluation.Proposal``.
-        frame: a row for each value: ``value``; ``cv``, nats per unit of what was held out, over all folds, higher is
-            better; ``cv_se``, its standard error over the folds; ``difference``, ``cv`` minus the best;
-            ``difference_se``, its standard error, from the differences in each fold; ``train``, nats per unit of all of
-            the data under the fit to them; ``bic`` and ``aic``, lower is better; ``n_parameters``; ``floor_hits``,
-            densities whose variance ended on its floor; ``seconds`` of all its fits; ``error``.
-        models: for each row the model fitted to all of the data, None where it failed.
-        best_row, chosen_row: of the best value by ``criterion``, and of the one chosen by ``criterion`` and ``rule``.
-        criterion, rule: as given to ``choose``; ``"auto"`` is the rule that it came to.
-        unit: frame, byte or symbol. Of a classifier it is ``"sequence"``: ``cv`` and ``train`` are then the shares of
+        parameter: name of the hyperparameter that was varied, or ``"recipe"``.
+        values: its values, as they were given; recipes as ``evaluation.Proposal``.
+        frame: a frame with a row for each value. ``value``; ``cv``, the score of the held-out folds together in nats
+            per unit, higher is better; ``cv_se``, its standard error over the folds; ``difference``, ``cv`` minus the
+            best; ``difference_se``, its standard error, from the differences in each fold; ``train``, nats per unit of
+            all data under the model fitted to them; ``bic`` and ``aic``, lower is better; ``n_parameters``;
+            ``floor_hits``, the number of densities whose variance ended on its floor; ``seconds`` of all fits with the
+            value; ``error``.
+        models: for each row the model fitted to all of the data, None if it failed.
+        best_row: row of the best value by ``criterion``.
+        chosen_row: row of the value that ``criterion`` and ``rule`` choose.
+        criterion: the argument of ``choose``.
+        rule: the rule that was applied, never ``"auto"``.
+        unit: frame, byte or symbol. For a classifier it is ``"sequence"``: ``cv`` and ``train`` are then the shares of
             sequences that are labelled right, and there are no ``bic`` and ``aic``.
-        n_units: of all of the data; the n of BIC.
-        folds: how many there were; None: no cross-validation.
-        proposals: of observations that the data proposed, why; None: the values were given.
+        n_units: number of units of all data, the n of BIC.
+        folds: number of folds; None means that there was no cross-validation.
+        proposals: the observations that the data suggest, if they were asked for; None means that the user gave values.
     """
 
     parameter: str
@@ -91,7 +94,7 @@ class ModelSelection:
 
     @checked
     def by(self, criterion: Criterion) -> Any:
-        """The value of the best ``cv``, ``bic`` or ``aic``; None where it was not computed.
+        """Return the value that is best by ``cv``, ``bic`` or ``aic``; None if the criterion was not computed.
 
         >>> from seqmodels import HMM
         >>> x = [np.array([0, 1] * 10), np.array([1, 0] * 10), np.array([0, 1] * 8)]
@@ -103,10 +106,10 @@ class ModelSelection:
 
     @checked
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Every criterion against the value, in nats per unit, higher is better; BIC and AIC as ``-BIC / 2n``.
+        """Plot each criterion against the value, in nats per unit, higher is better; BIC and AIC as ``-BIC / 2n``.
 
         Args:
-            ax: axes to draw on; None: those of a new figure, ``plot().figure``.
+            ax: axes to draw on; None makes a new figure, ``plot().figure``.
         """
         from seqmodels.plot.model_selection import plot_selection  # lazily: matplotlib is slow to import
 
@@ -173,49 +176,52 @@ def choose(
     verbose: Verbose = "auto",
     **values: Sequence[Any],
 ) -> ModelSelection:
-    """Fit ``model`` with each value of one hyperparameter, or each of several recipes, and say which the data ask for.
+    """Fit ``model`` with each value of one hyperparameter, or each of several recipes, and choose one of them.
 
     Every value is cross-validated: the model is fitted to all folds but one and scored on that one, in turn. It is also
-    fitted to all of the data, for ``BIC = n_parameters log n - 2 log p`` (Schwarz 1978) and ``AIC = 2 n_parameters -
-    2 log p`` (Akaike 1974), where n is the number of units, as in ``HMM.bic``. Both of these assume that the fit is a
-    maximum of the likelihood and that parameters are identified, which is not so of mixtures, HMMs with more states
-    than the data have, and networks that stop early; cross-validation assumes neither.
+    fitted to all of the data, for ``BIC = n_parameters log n - 2 log p`` (Schwarz 1978) and
+    ``AIC = 2 n_parameters - 2 log p`` (Akaike 1974), where n is the number of units, as in ``HMM.bic``. Both assume
+    that the fit is a maximum of the likelihood and that parameters are identified, which is not so for mixtures, HMMs
+    with more states than the data have, and networks that stop early; cross-validation assumes neither.
 
-    The standard error of the score ``r = Σ_k l_k / Σ_k u_k`` over folds k with l nats and u units is that of a ratio,
+    The standard error of the score ``r = Σ_k l_k / Σ_k u_k`` over K folds with l nats and u units is that of a ratio,
     ``sqrt(K / (K - 1) Σ_k (l_k - r u_k)²) / Σ_k u_k``; with folds of one size, the standard deviation of their scores
     over ``sqrt(K)``.
 
     Args:
-        model: unfitted, or fitted, which is ignored; it stays as it is. Of a ``GenerativeClassifier`` the share of
-            sequences that are labelled right decides.
-        X, y: sequences, and targets for p(y | x); labels of a classifier are those that X carries.
-        folds: parts of the data: of whole clusters where the data have them, or sequences, or consecutive segments of
-            one long sequence. None: no cross-validation, which takes ``folds`` times as long as the rest.
+        model: the model, which stays as it is; if it is fitted, the fit is ignored. For a ``GenerativeClassifier`` the
+            share of sequences that are labelled right decides.
+        X, y: sequences, and targets for p(y | x); the labels of a classifier are those that X carries.
+        folds: number of parts of the data: whole clusters if the data have clusters, else sequences, or consecutive
+            segments of one long sequence. None means no cross-validation, which takes ``folds`` times as long as the
+            rest.
         criterion: what decides: ``"cv"``, ``"bic"`` or ``"aic"``. All that were computed are shown.
-        rule: of ``"cv"``: ``"one_se"`` chooses, of all values whose score is at most one standard error below the best,
-            that whose model has the fewest parameters (Breiman et al. 1984; Hastie et al. 2009, 7.10); of equally many
-            the first given. ``"paired_se"``: the same with the standard error of the difference to the best, which
-            leaves out what makes a fold hard for every value (other speakers, another year) and is smaller. ``"best"``
-            chooses the best. ``"auto"``: ``"one_se"``; of recipes and proposed observations, which are no series from
-            simple to complex, ``"paired_se"``, of equally many parameters the best. With ``"bic"`` and ``"aic"`` the
-            best is chosen.
-        random_state: seed of what goes into which fold. Fits have the seed of the model.
-        validation: as in ``fit``, within each fit: ``"auto"`` or None.
-        n_jobs: values at a time, each in a process of its own, as in ``compare``; -1: one a core.
-        progress: called with a line of text as each value is done.
-        verbose: True: a bar over the values; False: none, nor of the fits; ``"auto"``: one in a terminal or a
-            notebook where it takes longer than three seconds.
-        values: one hyperparameter by name and its values: ``n_states=range(1, 13)``, ``d_model=[32, 64]``,
-            ``observation__n_components=[1, 2, 4]``. ``observation="proposed"`` tries what the values of the features
-            propose, as ``evaluation.propose_observations`` does, whose answer may be passed too; where there are
-            several groups of features, also the combination of what was best in each. ``recipe="proposed"`` tries what
-            a careful analyst would, several arguments at a time, as ``evaluation.propose_recipes`` proposes;
+        rule: how ``"cv"`` decides; with ``"bic"`` and ``"aic"`` the best value is chosen. ``"best"`` chooses the best
+            score. ``"one_se"`` chooses, among all values whose score is at most one standard error below the best, the
+            model with the fewest parameters (Breiman et al. 1984; Hastie et al. 2009, 7.10), and of equally large
+            models the first given. ``"paired_se"`` does the same with the standard error of the difference to the best,
+            which is smaller because it leaves out what makes a fold hard for every value (other speakers, another
+            year). ``"auto"`` is ``"one_se"``, but for recipes and proposed observations, which are not ordered from
+            simple to complex, ``"paired_se"`` with the best of equally large models.
+        random_state: seed of the assignment to folds. Fits have the seed of the model.
+        validation: the argument of ``fit``, used within each fit: ``"auto"`` or None.
+        n_jobs: number of values that are tried at the same time, each in its own process, as in ``compare``; -1 means
+            one for each core.
+        progress: a function that is called with a line of text when a value is done; None means none.
+        verbose: True shows a progress bar over the values; False shows none, and silences the fits too. ``"auto"``
+            shows one in a terminal or a notebook if it takes longer than three seconds.
+        values: one hyperparameter by name with its values: ``n_states=range(1, 13)``, ``d_model=[32, 64]``,
+            ``observation__n_components=[1, 2, 4]``. ``observation="proposed"`` tries the observations that
+            ``evaluation.propose_observations`` suggests for the features, whose result may be passed too; if there are
+            several groups of features, the combination of the best of each group is tried as well.
+            ``recipe="proposed"`` tries several arguments at a time, as ``evaluation.propose_recipes`` suggests;
             ``recipe=[{...}, {...}]`` tries arguments of your own.
 
     Raises:
-        ValueError: no hyperparameter or several, an unknown one, a value that cannot be, fewer sequences (or clusters)
-            than folds; every value failed. A value that fails otherwise has its error in the frame.
-        KeyboardInterrupt: Ctrl-C or SIGTERM came.
+        ValueError: there is no hyperparameter or several, or an unknown one; a value is invalid; there are fewer
+            sequences (or clusters) than folds; or every value failed. A value that fails alone has its error in the
+            frame.
+        KeyboardInterrupt: Ctrl-C or SIGTERM was received.
 
     EM finds a local maximum: with ``n_init=5`` and more, curves over the number of states are smoother.
 
@@ -279,7 +285,7 @@ def choose(
 
 
 def is_proposed(given: Any) -> bool:
-    """Return True if the values of a hyperparameter are to be proposed from the data."""
+    """Return True if the user asked for values that the data suggest, with ``"proposed"``."""
     return isinstance(given, str) and given == PROPOSED
 
 
@@ -299,7 +305,7 @@ def _swept(values: dict[str, Sequence[Any]]) -> tuple[str, list[Any]]:
 
 
 def _recipe_of(given: Any) -> Proposal:
-    """Return a recipe as it is, and a dictionary of arguments as a recipe; ``ValueError`` for anything else."""
+    """Return a recipe, or a dictionary of arguments, as a ``Proposal``. Raises ``ValueError`` for anything else."""
     if isinstance(given, Proposal):
         return given
     if isinstance(given, dict) and all(isinstance(name, str) for name in given):
@@ -310,12 +316,15 @@ def _recipe_of(given: Any) -> Proposal:
 
 
 def _setting(parameter: str, value: Any) -> dict[str, Any]:
-    """Return the arguments that a value stands for, by name."""
+    """Return the arguments to set on the model, by name, for one value of ``parameter`` or one recipe."""
     return dict(value.arguments) if isinstance(value, Proposal) else {parameter: value}
 
 
 def check(model: Any, parameter: str, tried: list[Any], folds: Any, criterion: str, rule: str, validation: Any) -> None:
-    """Raise ``ValueError`` for an argument of ``choose`` that no data could make right."""
+    """Raise ``ValueError`` if an argument of ``choose`` is invalid for any data.
+
+    ``tried`` are the values of the hyperparameter ``parameter``; the other arguments are described in ``choose``.
+    """
     if not isinstance(model, Model):
         raise ValueError(
             f"model is {model!r}, which has no likelihood; pass a SequenceModel such as HMM(n_init=5), or a "
@@ -343,7 +352,16 @@ def check(model: Any, parameter: str, tried: list[Any], folds: Any, criterion: s
 
 @dataclass(eq=False)
 class _Result:
-    """One value: the score of each fold, the fit to all of the data, its figures, and the error if it failed."""
+    """The result of one value of the hyperparameter.
+
+    Attributes:
+        value: the value.
+        folds: score of each fold.
+        model: the model fitted to all of the data; None if it failed.
+        figures: columns of ``ModelSelection.frame`` that are computed from this fit, by name.
+        seconds: seconds of all fits.
+        error: type and message of the error; empty if there was none.
+    """
 
     value: Any
     folds: tuple[FoldScore, ...] = ()
@@ -354,12 +372,12 @@ class _Result:
 
     @property
     def cv(self) -> float:
-        """Nats per unit over all folds."""
+        """Score over all folds: nats per unit, or for a classifier the share of sequences that are labelled right."""
         n_units = sum(fold.n_units for fold in self.folds)
         return sum(fold.log_prob for fold in self.folds) / n_units if n_units else math.nan
 
     def by(self, criterion: Criterion) -> float:
-        """The figure of a criterion, higher is better; NaN where it was not computed or failed."""
+        """Return the value's score by a criterion, higher is better (minus BIC or AIC), NaN if there is none."""
         if self.error:
             return math.nan
         return self.cv if criterion == "cv" else -self.figures[criterion]
@@ -373,7 +391,11 @@ def _figures(
     parts: list[tuple[Data, Data]] | None,
     validation: Any,
 ) -> _Result:
-    """The figures of one value, and the model with it that was fitted to all of the data."""
+    """Cross-validate one value of ``parameter``, fit it to all of the data, and return the result.
+
+    ``parts`` has the training and the test data of each fold; None means no cross-validation. ``validation`` is the
+    argument of ``fit``.
+    """
     began = time.perf_counter()
     result = _Result(value)
     fit = partial(_fit, validation)
@@ -393,7 +415,7 @@ def _figures(
 
 
 def _fold_score(fitted: Model, part: Data) -> FoldScore:
-    """Return what ``cv`` is the mean of: nats, or how many sequences a classifier labels right."""
+    """Score one held-out fold in nats; for a classifier, by the number of sequences that are labelled right."""
     if isinstance(fitted, GenerativeClassifier):
         return FoldScore(float((fitted.predict(part.X) == np.asarray(part.X.labels)).sum()), len(part.X))
     return fold_score(fitted, part)
@@ -428,7 +450,7 @@ def _floor_hits(fitted: SequenceModel) -> int:
 
 
 def standard_error(folds: Sequence[FoldScore]) -> float:
-    """The standard error of ``Σ nats / Σ units`` over folds: of a ratio, by linearisation; NaN of fewer than two.
+    """Return the standard error of the ratio ``Σ nats / Σ units`` over folds, by linearisation; NaN for one fold.
 
     >>> round(standard_error([FoldScore(-10.0, 10), FoldScore(-14.0, 10), FoldScore(-12.0, 10)]), 4)  # 0.2 / sqrt(3)
     0.1155
@@ -470,7 +492,7 @@ def _frame(results: list[_Result]) -> pd.DataFrame:
 
 
 def _best_row(frame: pd.DataFrame, criterion: str) -> int | None:
-    """The row of the best figure, the first of equal ones; None where there is no finite one."""
+    """Return the row of ``frame`` that is best by ``criterion``, the first of equal ones; None if none is finite."""
     figures = frame[criterion].to_numpy(dtype=float)
     figures = figures if criterion == "cv" else -figures
     usable = np.isfinite(figures) & (frame["error"] == "").to_numpy()
@@ -478,9 +500,10 @@ def _best_row(frame: pd.DataFrame, criterion: str) -> int | None:
 
 
 def _best_and_chosen(frame: pd.DataFrame, criterion: str, rule: str, *, prefers_score: bool = False) -> tuple[int, int]:
-    """The rows of the best and of the chosen value; ``ValueError`` where there is none.
+    """Return the rows of ``frame`` that are best by ``criterion`` and that ``rule`` chooses, see ``choose``.
 
-    Of equally many parameters the first is chosen, or, with ``prefers_score``, the best.
+    Among equally many parameters the first row is chosen or, with ``prefers_score``, the one with the best score.
+    Raises ``ValueError`` if there is no finite score.
     """
     best = _best_row(frame, criterion)
     if best is None:

@@ -57,14 +57,14 @@ DEGREES = 360.0
 
 @dataclass(frozen=True)
 class FeatureProposals:
-    """Observations that could emit one feature.
+    """The observation distributions that suit the values of one feature.
 
     Attributes:
-        name: of the feature, or its number.
-        values: what it is taken for; all ``observations`` are of it, or of all reals.
-        observations: the proposals; the first is the plainest.
-        reason: why, in words.
-        cautions: what of its values no proposal does justice to.
+        name: name of the feature, or its number.
+        values: kind of its values; all ``observations`` are distributions of this kind, or of all reals.
+        observations: the distributions; the first is the plainest.
+        reason: why they were proposed, in words.
+        cautions: peculiarities of the values that none of them describes, in words.
     """
 
     name: str
@@ -80,16 +80,16 @@ class FeatureProposals:
 
 @dataclass(frozen=True, repr=False)
 class ObservationProposals:
-    """Observations of all features together, for ``choose(model, X, observation=proposals)``.
+    """Observation distributions of all features together, for ``choose(model, X, observation=proposals)``.
 
-    Neighbouring features with the same proposals are one group. The first observation has the plainest of each group;
-    the others change one group of it, so that there are ``1 + Σ_g (n_g - 1)``, and not the product of all n_g.
-    ``choose`` adds the combination of what was best in each group. Features are independent given the state in all of
-    them.
+    Neighbouring features with the same proposals form a group. The first observation has the plainest proposal of each
+    group; each further one changes a single group, so that there are ``1 + Σ_g (n_g - 1)`` observations for n_g
+    proposals of group g, not their product. ``choose`` adds the combination of the best of each group. Features are
+    independent given the hidden state in all of them.
 
     Attributes:
         features: the proposals of each feature, in their order.
-        observations: of all features together.
+        observations: distributions of all features together.
     """
 
     features: tuple[FeatureProposals, ...]
@@ -106,14 +106,14 @@ class ObservationProposals:
 
     @property
     def groups(self) -> list[tuple[tuple[Observation, ...], int]]:
-        """The proposals of each group of neighbouring features, and how many features it has."""
+        """For each group of neighbouring features, its proposals and its number of features."""
         runs = [list(run) for _, run in groupby(self.features, key=lambda each: repr(each.observations))]
         return [(run[0].observations, len(run)) for run in runs]
 
     def combination(self, figures: Sequence[float]) -> Observation | None:
-        """Return the best observation of each group, by the ``figures``; None if that is one of ``observations``.
+        """Combine the best proposal of each group into one observation; return None if ``observations`` has it already.
 
-        Those with the figure NaN failed.
+        ``figures`` has a score of each of ``observations``, higher is better, NaN if it failed.
         """
         best, row = [], 1
         for each, _ in self.groups:
@@ -138,27 +138,28 @@ class ObservationProposals:
 
 @checked_but("X", "kinds")
 def propose_observations(X: Any, *, kinds: Mapping[Any, Values] | None = None) -> ObservationProposals:
-    """Observations that the features of vectors could have, by their values.
+    """Propose observation distributions for each feature of vectors, by what its values look like.
 
-    - whole numbers from 0 on have probabilities: ``Bernoulli`` of 0 and 1; else ``Poisson``, ``NegativeBinomial`` where
-      the variance is above the mean, ``ZeroInflated`` where there are more zeros than these have;
-    - all others have densities, which may stand in one table: ``GaussianMixture(1)``, and of all reals ``StudentT``,
-      whose tails may be heavier; above 0 and near it ``Gamma`` and ``LogNormal`` too, between 0 and 1 also ``Beta``;
-    - angles from -π to π ``VonMises``: where the name says so (angle, direction, heading, ...), or the values fill the
-      circle.
+    - Whole numbers from 0 on have probabilities: ``Bernoulli`` for 0 and 1; else ``Poisson``, ``NegativeBinomial`` if
+      the variance is above the mean, and ``ZeroInflated`` if there are more zeros than these distributions have.
+    - All other values have densities, which may stand in one table: ``GaussianMixture(1)``; for all reals ``StudentT``,
+      whose tails may be heavier; for values above 0 and near it ``Gamma`` and ``LogNormal``, between 0 and 1 also
+      ``Beta``.
+    - Angles from -π to π have ``VonMises``. A feature is an angle if its name says so (angle, direction, heading, ...)
+      or its values fill the circle.
 
-    A probability and a density are not comparable, so every feature has proposals of one space only. A number of
-    standard errors (3) decides about variance and zeros of all frames together; which proposal is right given a state
-    is for a comparison to say.
+    A probability and a density are not comparable, so a feature has proposals of one of the two only. Excess variance
+    and excess zeros must be above three standard errors over all frames together; which proposal is right given a
+    hidden state is for a comparison to say.
 
     Args:
-        X: vectors.
-        kinds: what features are, by their names or numbers, where it is not as it looks: ``"reals"`` of whole numbers
-            that are rounded measurements, ``"angles"``.
+        X: sequences of vectors.
+        kinds: kinds of features by their names or numbers, where they are not what they look like: ``"reals"`` for
+            whole numbers that are rounded measurements, ``"angles"``. None means that all are recognised.
 
     Raises:
-        ValueError: text or symbols; a feature that is missing everywhere, or constant with a density; ``kinds`` of
-            features that there are not, or that their values contradict.
+        ValueError: X is text or symbols; a feature is missing everywhere, or constant with a density; or ``kinds``
+            names unknown features or contradicts the values.
 
     >>> rng = np.random.default_rng(0)
     >>> propose_observations([np.stack([rng.poisson(3.0, 500), rng.normal(size=500)], axis=1)])
@@ -230,7 +231,7 @@ def _is_named_angle(name: str) -> bool:
 
 
 def _fill_the_circle(x: np.ndarray) -> bool:
-    """Return True if values from -π to π come close to both ends."""
+    """Return True if values ``x``, ``(n,)``, from -π to π come close to both ends, so that they may be angles."""
     if len(x) < MIN_ON_CIRCLE:
         return False
     reach = min(x.max(), -x.min()) >= np.pi - END_OF_CIRCLE
@@ -269,7 +270,7 @@ def _of_counts(x: np.ndarray) -> Proposed:
 
 
 def _exceeds(share: float, expected: float, n: int) -> bool:
-    """Return True if a share of n is larger than expected by more than chance, and by more than a minimum."""
+    """Return True if the observed ``share`` of n values is significantly, and not just slightly, above ``expected``."""
     return bool(share > expected + max(MIN_EXCESS_ZEROS, N_ERRORS * np.sqrt(expected * (1 - expected) / n)))
 
 

@@ -31,11 +31,11 @@ SHARED_VARIANCES = PseudoFrames(1000.0, covariance=0.5, mean_count=30.0)
 
 @dataclass(frozen=True, repr=False)
 class Proposal:
-    """Arguments of a model that are tried together, and why they may describe the data better.
+    """A recipe: arguments of a model that are tried together, and why they may describe the data better.
 
     Attributes:
         arguments: values by the name of a hyperparameter; nested ones as ``observation__n_components``.
-        why: one sentence; empty where a user named the arguments.
+        why: the reason in one sentence; empty if a user named the arguments.
     """
 
     arguments: Mapping[str, Any]
@@ -50,20 +50,22 @@ AS_IT_IS = Proposal({}, "The model is fitted as it is.")
 
 @checked_but("model", "X")
 def propose_recipes(model: Any, X: Any) -> list[Proposal]:
-    """Return the recipes that are worth a trial for a model and these sequences; the first leaves the model as it is.
+    """Propose recipes, combinations of arguments to try with a model on these sequences; the first changes nothing.
 
     Nothing is fitted. Arguments that the model already names are left alone.
 
-    - An ``HMM`` of vectors: an autoregression, and for several sequences one of frames in a running scale. An ``HMM``
-      or ``HSMM`` of up to five series: differences, if the series look as if they wander or have a season.
-    - A network of vectors: a linear start, and where three clusters or more are named also perturbed sequences.
-    - A ``GenerativeClassifier`` of vectors: slopes; frames less the level of each recording, in the columns whose level
-      follows the cluster more than the label, or in all; frames in the recording's own scale. The HMMs in it get
-      variances that states hardly leave.
+    - For an ``HMM`` of vectors: an autoregressive observation and, with several sequences, frames that are scaled by a
+      running mean and deviation. For an ``HMM`` or ``HSMM`` of up to five series: differences, if the series look as if
+      they wander or have a season.
+    - For a network of vectors: training that starts from a linear prediction and, with three clusters or more, randomly
+      perturbed sequences.
+    - For a ``GenerativeClassifier`` of vectors: slopes beside the frames; frames minus the mean of each recording, in
+      all columns or in those whose mean follows the cluster more than the label; frames in the recording's own scale.
+      Its HMMs get a strong prior on variances, which keeps them nearly the same in all states.
 
     Args:
         model: a ``SequenceModel`` or a ``GenerativeClassifier``, unfitted.
-        X: the sequences; of a classifier with their labels.
+        X: the sequences; for a classifier with their labels.
 
     Raises:
         ValueError: there is nothing to propose for this model or these data.
@@ -152,9 +154,9 @@ def _n_clusters(sequences: Sequences) -> int:
 
 
 def level_columns(sequences: Sequences) -> tuple[int, ...]:
-    """Return the columns whose mean over a sequence depends on its cluster more than on its label.
+    """Return the columns (features) whose mean over a sequence depends on its cluster more than on its label.
 
-    Both are measured by the variance of the means of groups, in which each group counts as often as it has members.
+    Both dependences are measured by the variance of the means of groups of sequences, each weighted by its size.
     """
     means = np.stack([np.asarray(item, dtype=np.float64).mean(axis=0) for item in sequences])  # (n, D)
     by_cluster, by_label = (_between(means, group) for group in (sequences.clusters, sequences.labels))
@@ -162,7 +164,10 @@ def level_columns(sequences: Sequences) -> tuple[int, ...]:
 
 
 def _between(values: np.ndarray, names: Sequence[Any] | None) -> np.ndarray:
-    """``(D,)`` variance of the means of groups, each counted as often as it has members."""
+    """Return the variance between groups, ``(D,)``: that of the groups' means, weighted by the sizes of the groups.
+
+    ``values`` has the vectors, ``(n, D)``, and ``names`` the group of each.
+    """
     assert names is not None
     _, group = np.unique(np.asarray(names).astype(str), return_inverse=True)
     sums = np.zeros((group.max() + 1, values.shape[1]))

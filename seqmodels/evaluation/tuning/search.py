@@ -30,17 +30,17 @@ FAILURES = (ValueError, RuntimeError, ArithmeticError, MemoryError)
 
 @dataclass(frozen=True)
 class Search:
-    """Random search (Bergstra & Bengio 2012) of each model's settings by their likelihood on training folds.
+    """Random search (Bergstra & Bengio 2012) of each model's hyperparameters by cross-validation on the training part.
 
     Args:
         grids: for each model by name, the values of hyperparameters to choose from, ``{"lstm": {"lr": [1e-3, 3e-3]}}``;
             nested ones as ``observation__n_components``. A model without a grid is fitted as it is, with a warning.
-        trials: settings drawn from each grid without replacement; all of a grid that has fewer.
-        folds: parts of the training data, each of which is scored by a model fitted to the others: whole clusters where
-            the data have them, or sequences; one long sequence is cut into consecutive pieces.
+        trials: number of settings drawn from each grid without replacement; a smaller grid is tried completely.
+        folds: number of parts of the training data, each of which is scored by a model fitted to the others: whole
+            clusters if the data have clusters, else sequences; one long sequence is cut into consecutive pieces.
 
     Raises:
-        ValueError: a grid that is empty, fewer than one trial or two folds.
+        ValueError: a grid is empty, or there is less than one trial or fewer than two folds.
     """
 
     grids: Mapping[str, Grid]
@@ -64,7 +64,11 @@ class Search:
 
     @checked
     def settings(self, name: str, random_state: Seed = 0) -> list[dict[str, Any]]:
-        """The settings to try for this model, in the grid's order; none where it has no grid.
+        """Return the settings to try for the model ``name``, in the grid's order; an empty list if it has no grid.
+
+        Args:
+            name: name of the model.
+            random_state: seed of the draw of settings.
 
         >>> Search({"a": {"lr": [1, 2], "d_model": [8, 16]}}, trials=2).settings("a")
         [{'lr': 2, 'd_model': 8}, {'lr': 2, 'd_model': 16}]
@@ -79,7 +83,10 @@ class Search:
         return [{name: grid[name][i] for name, i in zip(grid, index, strict=True)} for index in indices]
 
     def check(self, models: Mapping[str, SequenceModel], budget: Budget | None) -> None:
-        """Raise ``ValueError`` for a grid of no model, of an unknown hyperparameter, or of one that the budget sets."""
+        """Raise ``ValueError`` if a grid is for no model or has a hyperparameter that is unknown or set by the budget.
+
+        Warns if models do not have equally many trials.
+        """
         for name, grid in self.grids.items():
             if name not in models:
                 raise ValueError(f"there is a grid for {name!r}, which is not among the models: {', '.join(models)}")
@@ -100,7 +107,12 @@ class Search:
 
 @dataclass(frozen=True)
 class FoldScore:
-    """Nats of one fold under the model that was fitted to the others, and the units of the fold."""
+    """The score of one fold under a model that was fitted to the others.
+
+    Attributes:
+        log_prob: log-probability of the fold in nats; for a classifier, the number of sequences labelled right.
+        n_units: number of units of the fold; for a classifier, the number of sequences.
+    """
 
     log_prob: float
     n_units: float
@@ -108,7 +120,15 @@ class FoldScore:
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting: nats per unit over all folds, higher is better; seconds of all its fits; the error, if it failed."""
+    """The result of one setting of a search.
+
+    Attributes:
+        settings: hyperparameters by name.
+        score: nats per unit over all folds, higher is better; NaN if it failed.
+        seconds: seconds of all its fits.
+        error: type and message of the error; empty if there was none.
+        folds: score of each fold.
+    """
 
     settings: dict[str, Any]
     score: float
@@ -118,7 +138,7 @@ class Trial:
 
 
 def fold_score(fitted: SequenceModel, part: Data) -> FoldScore:
-    """Return the nats of a part of the data under a fitted model, and its units."""
+    """Return the log-probability of ``part`` under a fitted model in nats, and its number of units."""
     return FoldScore(float(fitted.log_prob(part.X, part.y).sum()), float(part.scored.n_units.sum()))
 
 
@@ -129,7 +149,15 @@ def run_trial(
     folds: list[tuple[Data, Data]],
     score: Callable[[Tried, Data], FoldScore],
 ) -> Trial:
-    """Fit one setting on a clone of ``model`` to the first part of each fold, and score it on the second."""
+    """Cross-validate one setting: fit a clone of ``model`` to the first part of each fold, and score the second.
+
+    Args:
+        model: the model, which stays as it is.
+        setting: hyperparameters by name.
+        fit: function that fits a model to data and returns it.
+        folds: training and test data of each fold.
+        score: function that scores a fitted model on data.
+    """
     began = time.perf_counter()
     fold_scores: tuple[FoldScore, ...] = ()
     try:
@@ -146,7 +174,7 @@ def run_trial(
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
-    """The trial of the highest score, the first of equal ones; raises ``ValueError`` if every trial failed."""
+    """Return the trial with the highest score, the first of equal ones. Raises ``ValueError`` if every trial failed."""
     scored = [trial for trial in trials if not math.isnan(trial.score)]
     if not scored:
         raise ValueError(f"every trial of the search failed, the first by {trials[0].error}")
@@ -154,10 +182,12 @@ def best_of(trials: Sequence[Trial]) -> Trial:
 
 
 def cross_validation_folds(train: Data, n: int, random_state: int = 0) -> list[tuple[Data, Data]]:
-    """``n`` pairs of training and test data: by clusters, by sequences, or by segments of one long sequence.
+    """Return ``n`` pairs of training and test data: by clusters, by sequences, or by segments of one long sequence.
+
+    ``random_state`` is the seed of the assignment to folds.
 
     Raises:
-        ValueError: fewer clusters, sequences or steps than folds.
+        ValueError: there are fewer clusters, sequences or steps than folds.
     """
     if len(train.X) == 1 and train.y is None:
         return _folds_of_one_sequence(train.X, n)
@@ -184,7 +214,7 @@ def _folds_of_one_sequence(X: Sequences, n: int) -> list[tuple[Data, Data]]:
 
 
 def in_words(settings: Mapping[str, Any]) -> str:
-    """Hyperparameters as they would be written.
+    """Return hyperparameters as Python code would pass them.
 
     >>> in_words({"lr": 0.003, "attention": None})
     'lr=0.003, attention=None'
@@ -193,7 +223,11 @@ def in_words(settings: Mapping[str, Any]) -> str:
 
 
 def trials_frame(trials: Mapping[str, Sequence[Trial]]) -> pd.DataFrame:
-    """A row a trial: model, trial (from 1), settings, score (nats per unit over the folds), seconds, best, error."""
+    """Return a frame with a row for each trial of each model; ``trials`` has them by the name of the model.
+
+    Its columns are ``model``, ``trial`` (from 1), ``settings``, ``score`` (nats per unit over the folds), ``seconds``,
+    ``best`` (True for the best trial of the model) and ``error``.
+    """
     import pandas as pd
 
     rows = []

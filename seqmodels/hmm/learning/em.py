@@ -238,9 +238,10 @@ def _expectations(
     if impossible := batch.impossible(posterior.log_prob):
         return [], impossible
     gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
-    first = posterior.gamma[batch.segments.first]
-    of_inputs = InputStatistics.of_batch(stacked, batch, gamma, first, posterior.transitions)  # as above, one chain
-    statistics = tuple[Tensor, ...]()
+    of_inputs, statistics = None, tuple[Tensor, ...]()
+    if batch.inputs is not None:  # as above, one chain
+        first = posterior.gamma[batch.segments.first]
+        of_inputs = InputStatistics.of_batch(stacked, batch, gamma, first, posterior.transitions)
     if stacked.table_slopes is None:
         statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
     of_chains = [

@@ -24,11 +24,11 @@ from seqmodels.sequences.measure import Exactness
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AdaptedModel(SequenceModel, ABC):
-    """A model that was made elsewhere. ``fit`` checks that it can read the data, and learns nothing from them.
+    """A model that was made elsewhere: ``fit`` checks that it can read the data, and learns nothing from them.
 
-    It can therefore stand in ``compare`` beside models that are fitted there. To add one, define ``context_``,
-    ``n_parameters_``, ``_check_hyperparameters``, ``_known_encoding``, ``_steps`` and ``cursor``; and ``_prepare`` if
-    something must be set up first.
+    So ``compare`` can score it beside models that it fits. To add one, define ``context_``, ``n_parameters_``,
+    ``_check_hyperparameters``, ``_known_encoding``, ``_steps`` and ``cursor``; and ``_prepare`` if something must be
+    set up first.
     """
 
     _uses_validation: ClassVar[bool] = False
@@ -39,7 +39,7 @@ class AdaptedModel(SequenceModel, ABC):
 
     @property
     def _exactness(self) -> Exactness:
-        """How exact the model's figures are: log p, or a lower bound of it."""
+        """Whether the model's log-probabilities are exact or lower bounds."""
         return self.encoding_.exactness
 
     def _prepare(self) -> None:
@@ -100,12 +100,12 @@ class AdaptedModel(SequenceModel, ABC):
 def prediction_of_columns(
     observation: Observation, logits: Tensor, size: int, end: int | None, *, has_end: bool, is_first: bool
 ) -> Prediction:
-    """Return the prediction of the next symbol from the logits of the symbols and of the end.
+    """Return the prediction of the next symbol from a network's logits, of which some columns are no symbols.
 
     Args:
         observation: observation of the model, a ``Categorical``.
-        logits: logits of n sequences, ``(n, W)``; the first ``size`` columns belong to the symbols.
-        size: V, the number of symbols.
+        logits: logits of n sequences, ``(n, W)``; the first V of W columns belong to the symbols.
+        size: number V of symbols.
         end: column of the end. It may be among the first V, and is then no symbol. None if there is none.
         has_end: True if the end is an event; if False, the end is masked.
         is_first: True if this is the first step, at which a sequence cannot end.
@@ -125,7 +125,7 @@ def prediction_of_columns(
 
 
 def normalised_pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``a - log(e^a + e^b)`` and ``b - log(e^a + e^b)``."""
+    """Return ``a - log(e^a + e^b)`` and ``b - log(e^a + e^b)``, the log-probabilities of two logits."""
     both = torch.logaddexp(a, b)
     return a - both, b - both
 

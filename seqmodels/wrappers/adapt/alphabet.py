@@ -76,7 +76,14 @@ def known_encoding(
     text: bool,
     alphabet: str | None,
 ) -> Encoding:
-    """Return the fitted encoding that a user's arguments state.
+    """Return the fitted encoding that a user's arguments state; exactly one of them must be given.
+
+    Args:
+        encoding: a fitted encoding; a string counts as not given.
+        n_symbols: number of symbols, if sequences are of integers.
+        symbols: names of the symbols, if sequences are of strings.
+        text: True for text that is read as UTF-8 bytes.
+        alphabet: the characters, for text that is read as characters.
 
     Raises:
         ValueError: If not exactly one of the arguments states an encoding, or ``encoding`` is not fitted.

@@ -39,10 +39,12 @@ NextDensity = Callable[[np.ndarray], Distribution]
 
 
 class FunctionDensity(Observation):
-    """Observation whose densities a function returned; the output parameter is the number of the density.
+    """Observation of vectors whose density at each step is an object that the user's function returned.
+
+    A network's output parameter is here the index of the density among those that the observation holds.
 
     Args:
-        values_of_features: values that features may take, one name for all or one for each.
+        values_of_features: kind of values of the features, one name for all or one for each.
     """
 
     emits = "vectors"
@@ -186,7 +188,14 @@ class DensityState:
 
 @dataclass(frozen=True)
 class DensityCursor:
-    """Cursor of a function of the past, whose predictions are on ``device``."""
+    """A predictor, frame by frame, for a user's function of the past.
+
+    Attributes:
+        density: function from the past frames, ``(t, D)``, to a distribution of the next.
+        observation: observation that makes predictions of these distributions.
+        n_features: number D of features.
+        device: device of the predictions.
+    """
 
     density: NextDensity
     observation: FunctionDensity

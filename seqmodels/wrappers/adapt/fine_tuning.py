@@ -40,7 +40,7 @@ class FineTuning(Configurable):
     evaluations: PositiveInt = 10
 
     def config(self, *, progress: Verbose) -> TrainConfig:
-        """Return the same options in the form that the training loop takes."""
+        """Return the options in the form that the training loop takes; ``progress`` is ``verbose`` of the model."""
         return TrainConfig(
             self.max_steps,
             None,
@@ -55,10 +55,10 @@ class FineTuning(Configurable):
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """One sequence in the form that a network reads.
+    """One training sequence as tokens, in the form that a network reads.
 
     Attributes:
-        inputs: input tokens, ``(S,)``.
+        inputs: S input tokens, ``(S,)``.
         targets: column of the logits that each input should predict, ``(S,)``.
         weight: weight of the sequence in the objective.
         n_units: number of units of the whole sequence, for the history.
@@ -76,7 +76,7 @@ class TrainingRow:
 
 @dataclass(frozen=True)
 class WindowsOfRows:
-    """Windows of all training rows, shuffled in each epoch; calling the object scores a batch of them.
+    """The training objective of fine-tuning: calling the object scores a batch of windows of the training sequences.
 
     Attributes:
         network: network from tokens ``(B, T)`` to logits ``(B, T, W)``.
@@ -95,13 +95,16 @@ class WindowsOfRows:
     end: int | None
 
     def windows(self) -> list[tuple[int, int, int, int]]:
-        """Return row, begin, end and first predicted step of every window that predicts any."""
+        """Return every window that predicts a step, as ``(row, begin, end, scored)``.
+
+        ``row`` is the index of its sequence; it has the steps ``begin`` to ``end - 1``, predicted from ``scored`` on.
+        """
         each = ((i, *window) for i, row in enumerate(self.rows) for window in self.windowing.windows(len(row.inputs)))
         predicted = ((i, a, b, max(scored, self.rows[i].n_past)) for i, a, b, scored in each)
         return [(i, a, b, scored) for i, a, b, scored in predicted if scored < b]
 
     def epoch(self, seed: int) -> Callable[[int], Iterator[list[tuple[int, int, int, int]]]]:
-        """Return a function that gives the batches of an epoch, shuffled by ``seed`` and the number of the epoch."""
+        """Return a function that maps the number of an epoch to its batches of windows, shuffled by ``seed``."""
         windows = self.windows()
 
         def batches(number: int) -> Iterator[list[tuple[int, int, int, int]]]:

@@ -119,7 +119,10 @@ class CallableModel(AdaptedModel):
 
 @dataclass(frozen=True)
 class Prefixes:
-    """States that are the prefix itself: ``bytes`` of text, ``str`` of an alphabet, else an array of integers."""
+    """States of a user's function that are the prefix itself: ``bytes``, ``str`` or an array of integers.
+
+    ``encoding`` decides which: ``Bytes`` reads text as bytes, ``Alphabet`` as characters.
+    """
 
     encoding: Encoding
 
@@ -136,7 +139,7 @@ class Prefixes:
         return self._as_prefix(np.append(state, symbol))
 
     def all_of(self, values: np.ndarray) -> list[Any]:
-        """Return the ``T + 1`` states before each of ``values``, ``(T,)``, and after the last."""
+        """Return the T + 1 prefixes of ``values``, encoded symbols ``(T,)``, from the empty one to the whole."""
         return [self._as_prefix(values[:t]) for t in range(len(values) + 1)]
 
     def _as_prefix(self, values: np.ndarray) -> Any:
@@ -151,7 +154,12 @@ class Prefixes:
 
 @dataclass(frozen=True)
 class States:
-    """States that the user's functions define."""
+    """States of a user's function that another function of the user updates.
+
+    Attributes:
+        initial_state: state before the first symbol.
+        advance: function from a state and a symbol to the next state.
+    """
 
     initial_state: Any
     advance: Advance
@@ -165,7 +173,7 @@ class States:
         return self.advance(state, symbol)
 
     def all_of(self, values: np.ndarray) -> list[Any]:
-        """Return the ``T + 1`` states before each of ``values``, ``(T,)``, and after the last."""
+        """Return the T + 1 states before each of ``values``, encoded symbols ``(T,)``, and after the last."""
         states = [self.initial_state]
         for symbol in values.tolist():
             states.append(self.advance(states[-1], symbol))
@@ -174,12 +182,12 @@ class States:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A user's function, whose results are checked at every call.
+    """A user's function from states to log-probabilities, whose results are checked at every call.
 
     Attributes:
         function: the function of a state, or of a list of states if ``batched``.
-        rows: how states follow a sequence.
-        size: V, the number of symbols.
+        rows: how the states of a sequence follow from its symbols.
+        size: number V of symbols.
         has_end: True if the end is an event.
         batched: True if the function takes a list of states.
     """
@@ -196,7 +204,9 @@ class Predictor:
         return self.size if self.has_end else None
 
     def log_probs(self, states: list[Any]) -> Tensor:
-        """Return the log-probabilities of what follows each state, ``(n, V)`` or ``(n, V + 1)`` float64.
+        """Return the log-probabilities of the next symbol after each of n states, ``(n, V)`` or ``(n, V + 1)`` float64.
+
+        The last of ``V + 1`` columns is the end.
 
         Raises:
             ValueError: If the function returns another shape, or probabilities that do not sum to one.
@@ -234,7 +244,12 @@ def _as_rows(log_probs: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class CallableState:
-    """State of a ``CallableCursor``: the state of each of n sequences before step ``position``."""
+    """State of a ``CallableCursor`` for n sequences.
+
+    Attributes:
+        states: state of the user's function for each sequence.
+        position: number of symbols that were read.
+    """
 
     states: tuple[Any, ...]
     position: int
@@ -242,7 +257,13 @@ class CallableState:
 
 @dataclass(frozen=True)
 class CallableCursor:
-    """Cursor of a user's function, whose predictions are on ``device``."""
+    """A predictor, symbol by symbol, for a user's function of the prefix or of a state.
+
+    Attributes:
+        predictor: the function.
+        observation: observation of the model.
+        device: device of the predictions.
+    """
 
     predictor: Predictor
     observation: Observation

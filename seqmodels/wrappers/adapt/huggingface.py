@@ -51,12 +51,11 @@ class HuggingFaceModel(LogitsModel):
         return PublishedTokens(self.tokenizer, size).restore({})
 
     def _n_tokens(self) -> int:
-        """Return W, the number of columns of the logits."""
         head = self.model.get_output_embeddings()
         return int(self.model.config.get_text_config().vocab_size if head is None else head.weight.shape[0])
 
     def _default_length(self, kind: Any) -> Length:
-        """Return "given" for integers, as other models of token numbers do; a text ends where the model says so."""
+        """Return "given" for integers, as other models of token numbers do; "stop" for text if there is an end."""
         return "given" if kind == "symbols" or self._resolved().end is None else "stop"
 
     def _network(self) -> nn.Module:
@@ -84,7 +83,7 @@ class HuggingFaceModel(LogitsModel):
 
 
 def _first(*candidates: Any) -> int | None:
-    """Return the first candidate that is not None, as one token; a list stands for its first token."""
+    """Return the first candidate that is not None; if it is a list of tokens, its first token."""
     for candidate in candidates:
         if candidate is not None:
             return int(candidate[0] if isinstance(candidate, list) else candidate)
@@ -92,7 +91,7 @@ def _first(*candidates: Any) -> int | None:
 
 
 class PublishedNetwork(nn.Module):
-    """A published model as a module from tokens ``(B, T)`` to logits ``(B, T, W)``."""
+    """A published model as a module from tokens ``(B, T)`` to W logits at each, ``(B, T, W)``."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -106,7 +105,7 @@ class PublishedNetwork(nn.Module):
 
 
 class CachedReader(LogitsReader):
-    """Reader that keeps the cache of the tokens that it read last, and then reads only tokens that continue them."""
+    """Reader that keeps the model's cache of the tokens read last, and reads only new tokens that follow them."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

@@ -31,19 +31,19 @@ TOLERANCE = 1e-4  # share of the largest logit by which float32 may differ in an
 
 
 class LogitsReader(ABC):
-    """Reader of the logits after a sequence of tokens, which may cache what it computed for the last call.
+    """Reader of the logits that follow a sequence of tokens, which may cache what it computed in the last call.
 
     A cache must not change any result. To add one, define ``last_logits``.
     """
 
     @abstractmethod
     def last_logits(self, tokens: Tensor) -> Tensor:
-        """Return the logits after ``tokens``, ``(n, T)`` with T at least 1, as ``(n, W)``."""
+        """Return the W logits of the token that follows ``tokens``, ``(n, T)`` with T at least 1, as ``(n, W)``."""
 
 
 @dataclass(frozen=True)
 class WholeReader(LogitsReader):
-    """Reader that reads all tokens at every call."""
+    """Reader that runs ``network`` on all tokens at every call, without a cache."""
 
     network: nn.Module
 
@@ -54,10 +54,10 @@ class WholeReader(LogitsReader):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LogitsModel(AdaptedModel, ABC):
-    """A causal network from tokens ``(B, T)`` to logits ``(B, T, W)``, ``p(x_t | x_<t) = softmax(logits_t)``.
+    """A model of symbols by a causal network from tokens ``(B, T)`` to W logits at each, ``(B, T, W)``.
 
-    To add one, define ``_network``, ``_known_encoding`` and ``_resolved``; and ``_reader`` if a step can be computed
-    more cheaply than by reading all tokens again.
+    ``p(x_t | x_<t) = softmax(logits_t)``. To add one, define ``_network``, ``_known_encoding`` and ``_resolved``; and
+    ``_reader`` if a step can be computed more cheaply than by reading all tokens again.
 
     Args:
         context: number of tokens that the network reads at once; longer sequences are read in windows that overlap by
@@ -77,7 +77,7 @@ class LogitsModel(AdaptedModel, ABC):
 
     @abstractmethod
     def _resolved(self) -> Tokens:
-        """Return the start and end tokens and the context."""
+        """Return the start and end tokens and the context, with ``"auto"`` resolved."""
 
     def _reader(self, network: nn.Module) -> LogitsReader:
         return WholeReader(network)
@@ -114,7 +114,10 @@ class LogitsModel(AdaptedModel, ABC):
             self._train(self.training, train, validation)
 
     def _train(self, training: FineTuning, train_examples: list[Example], validation: list[Example]) -> None:
-        """Train a copy of the network and put it in its place."""
+        """Train a copy of the network by the options ``training``, and use it in place of the network.
+
+        ``train_examples`` and ``validation`` are the encoded sequences for training and for early stopping.
+        """
         device, has_end, tokens = self._device(), self.length_ == "stop", self.tokens_
         network = copy.deepcopy(self.network_).to(device, torch.float32).requires_grad_(True)
         self.network_ = network
@@ -156,7 +159,6 @@ class LogitsModel(AdaptedModel, ABC):
 
     @torch.no_grad()
     def _n_columns(self) -> int:
-        """Return W, the number of columns of the logits."""
         tokens = torch.zeros(1, 1, dtype=torch.int64, device=self._device())
         return int(self._evaluated()(tokens).shape[-1])
 
@@ -257,11 +259,11 @@ class Tokens:
     context: int | None
 
     def n_symbols(self, size: int) -> int:
-        """Return how many of the first ``size`` tokens are symbols: all, unless the end is among them."""
+        """Return the number of symbols among the first ``size`` tokens: one fewer if the end is among them."""
         return size - (self.end is not None and self.end < size)
 
     def row(self, values: np.ndarray, has_end: bool) -> np.ndarray:
-        """Return the inputs whose outputs predict ``values``, and the end after them if ``has_end``.
+        """Return the tokens whose logits predict ``values``, ``(T,)``, and the end after them if ``has_end``.
 
         Without a start token, the first value is not predicted.
         """
@@ -274,7 +276,7 @@ Window = tuple[int, int, int, int]  # row, begin, end, and the first step that i
 
 
 def _batches(windows: list[Window], limit: int) -> list[list[Window]]:
-    """Group windows, ordered by length, into batches of at most ``limit`` tokens with padding.
+    """Group windows, which are ordered by length, into batches of at most ``limit`` tokens, padding included.
 
     Empty windows are left out.
     """
@@ -305,7 +307,8 @@ def _padded(rows: list[np.ndarray], device: torch.device) -> Tensor:
 def check_logits(network: nn.Module, size: int, tokens: Tokens) -> None:
     """Raise ``ValueError`` if the network's logits have a wrong shape, are not finite, or are not causal.
 
-    They must also not depend on the other sequences of the batch, nor change from one call to the next.
+    They must also not depend on the other sequences of the batch, nor change from one call to the next. ``size`` is the
+    number of symbols, and ``tokens`` has the start and end tokens.
     """
     parameter = next(network.parameters(), torch.zeros(()))
     generator = torch.Generator().manual_seed(0)
@@ -354,12 +357,12 @@ def _close(a: Tensor, b: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class LogitsState:
-    """State of a ``LogitsCursor``: the tokens that were read.
+    """State of a ``LogitsCursor`` for n sequences: the tokens that were read.
 
     Attributes:
-        tokens: tokens of the current window, ``(n, t)``; the first window includes the start token.
-        position: position of the last input in the row; without a start token it is one less than in the sequence.
-        window: position of the first input of the current window.
+        tokens: the t tokens of the current window, ``(n, t)``; the first window includes the start token.
+        position: index of the last token read; -1 before the first. The start token, if there is one, has index 0.
+        window: index of the first token of the current window.
     """
 
     tokens: Tensor
@@ -369,9 +372,18 @@ class LogitsState:
 
 @dataclass(frozen=True)
 class LogitsCursor:
-    """Cursor of a network of tokens, which reads the same windows as scoring does.
+    """A predictor, symbol by symbol, for a network of tokens, in the same windows as scoring.
 
-    A state is only the tokens; logits are computed when a prediction is needed.
+    A state holds only the tokens; logits are computed when a prediction is needed.
+
+    Attributes:
+        reader: reader of the network's logits.
+        observation: observation of the model.
+        tokens: start and end tokens.
+        windowing: how long sequences are cut into windows.
+        size: number of symbols.
+        has_end: True if the end is an event.
+        device, dtype: device and precision of the logits.
     """
 
     reader: LogitsReader

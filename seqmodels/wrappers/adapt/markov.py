@@ -109,13 +109,13 @@ def from_dynamax(parameters: Any) -> HMM:
 
 
 def from_pyro(distribution: Any) -> HMM | LinearGaussian:
-    """A fitted model with the parameters of a hidden Markov model of Pyro, and its log-probabilities.
+    """Return a fitted model with the parameters, and so the log-probabilities, of a hidden Markov model of Pyro.
 
-    Of a ``DiscreteHMM`` it is an ``HMM``. Of a ``GaussianHMM``, and of a ``LinearHMM`` whose noise is Gaussian (which
-    has no ``log_prob`` in Pyro), it is a ``LinearGaussian``: the Kalman filter. Pyro's models make a transition before
-    the first observation, so the distribution of the first state here is Pyro's initial one after a transition. Where
-    the noise of a transition has a mean, one more state, which is always 1, adds it. Lengths are given. A model of Pyro
-    that says the distribution of the next step from the past is for ``from_callable``.
+    A ``DiscreteHMM`` becomes an ``HMM``. A ``GaussianHMM``, and a ``LinearHMM`` whose noise is Gaussian (which has no
+    ``log_prob`` in Pyro), become a ``LinearGaussian``, which uses the Kalman filter. Pyro's models make a transition
+    before the first observation, so the distribution of the first state here is Pyro's initial one after a transition.
+    If the noise of a transition has a mean, an additional state that is always 1 adds it. Lengths are given. A model of
+    Pyro that computes the distribution of the next step from the past can be passed to ``from_callable``.
 
     A ``GaussianMRF`` is refused, because its probability of some steps is not the marginal of its probability of more,
     so that there are no conditionals ``p(x_t | x_<t)``. A ``LinearHMM`` with other noise (Student's t, stable) and a
@@ -158,7 +158,7 @@ def _discrete_of_pyro(distribution: Any) -> HMM:
 
 
 def _gaussian_of_pyro(distribution: Any) -> LinearGaussian:
-    """From ``p(z_0)``, ``p(z_t | z_{t-1})`` and ``p(x_t | z_t)``, which Pyro keeps in information form.
+    """Convert a ``GaussianHMM`` of Pyro, whose three conditionals are kept in information form.
 
     They are ``p(z_0)``, ``p(z_t | z_{t-1})`` and ``p(x_t | z_t)``. Pyro (seen in 1.9.2) has no public access to them;
     ``tests/wrappers/adapt/test_linear_gaussian.py`` names the version.
@@ -176,9 +176,11 @@ def _gaussian_of_pyro(distribution: Any) -> LinearGaussian:
 
 @dataclass(frozen=True)
 class _Affine:
-    """A conditional ``y = x matrix + noise``, where the noise has this mean and covariance.
+    """The parameters of a linear Gaussian conditional, ``y = x matrix + noise``.
 
-    ``matrix`` has no rows if there is no x.
+    Attributes:
+        matrix: matrix from rows x to rows y; without rows if there is no x.
+        mean, covariance: mean and covariance of the noise.
     """
 
     matrix: np.ndarray
@@ -187,7 +189,7 @@ class _Affine:
 
 
 def _moments(gaussian: Any, k: int) -> _Affine:
-    """Return the moments of a conditional ``p(y | x)`` of Pyro, where x has k dimensions.
+    """Convert a conditional ``p(y | x)`` of Pyro, where x has k dimensions, to matrix, mean and covariance.
 
     ``gaussian`` is an ``AffineNormal``, or a ``Gaussian`` over x and y.
     """
@@ -233,9 +235,9 @@ def _linear_of_pyro(distribution: Any) -> LinearGaussian:
 
 
 def _same_at_every_step(array: np.ndarray, n_axes: int) -> np.ndarray:
-    """Return one copy of parameters that Pyro expanded over time; raise ``ValueError`` if they change with time.
+    """Return the parameters of one step, an array of ``n_axes`` axes, which Pyro has repeated for every step.
 
-    ``n_axes`` is the number of axes of one copy.
+    Raises ``ValueError`` if they change with time.
     """
     rows = array.reshape(-1, *array.shape[array.ndim - n_axes :])
     if (rows != rows[0]).any():
@@ -245,10 +247,10 @@ def _same_at_every_step(array: np.ndarray, n_axes: int) -> np.ndarray:
 
 
 def _state_space(initial: _Affine, transition: _Affine, observation: _Affine) -> LinearGaussian:
-    """Return the fitted system, which ``fit`` does not change; Pyro's matrices are from rows to rows.
+    """Return the fitted linear Gaussian model with these three conditionals, which ``fit`` does not change.
 
     Raises:
-        ValueError: numbers that are not finite, or covariances that are none.
+        ValueError: If numbers are not finite or covariances are invalid.
     """
     mean = initial.mean @ transition.matrix + transition.mean  # of the first state, after one transition
     spread = transition.matrix.T @ initial.covariance @ transition.matrix + transition.covariance
@@ -268,9 +270,9 @@ def _state_space(initial: _Affine, transition: _Affine, observation: _Affine) ->
 
 
 def _emission_of_pyro(distribution: Any, k: int) -> dict[str, Any]:
-    """Return the emission arguments of ``HMM.from_parameters`` for observations of Pyro.
+    """Convert Pyro's observations in k states to the emission arguments of ``HMM.from_parameters``.
 
-    Their batch shape is ``(K,)`` or ``(1, K)``; anything else raises ``ValueError``.
+    Raises ``ValueError`` if their batch shape is neither ``(K,)`` nor ``(1, K)``.
     """
     event = tuple(distribution.event_shape)
     base = distribution.base_dist if type(distribution).__name__ == "Independent" else distribution
@@ -315,7 +317,7 @@ def _normalised(logits: np.ndarray) -> np.ndarray:
 
 
 def _rows(p: Any) -> np.ndarray:
-    """Return rows normalised to sum to one in float64, because they may do so only in float32."""
+    """Normalise rows of probabilities to sum to one in float64, because they may do so only in float32."""
     rows = _array(p)
     result: np.ndarray = rows / rows.sum(-1, keepdims=True)
     return result

@@ -130,9 +130,9 @@ class PublishedTokens(Text):
 
 
 def spelling_of(tokenizer: PublishedTokenizer) -> list[bytes]:
-    """Return the bytes of each token.
+    """Return the bytes that each token of a tokenizer stands for.
 
-    Tokens may be written in a byte-level alphabet, as SentencePiece does, or as plain characters.
+    Tokens may be written in a byte-level alphabet (GPT-2), as SentencePiece writes them, or as plain characters.
     """
     written = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     added = {token: str(each.content) for token, each in tokenizer.added_tokens_decoder.items()}

@@ -138,7 +138,7 @@ class Anomalies(Configurable):
             raise ValueError(f"per is {self.per!r}; pass 'step', 'sequence' or a number of steps")
 
     def _n_scores(self, data: Data) -> int:
-        """Return the number of scores that the data have, not counting ends."""
+        """Return the number of scores that calibration on ``data`` will give, not counting ends."""
         if self.per == "sequence":
             return len(data.X)
         lengths = np.array([len(item) for item in data.scored])
@@ -259,7 +259,10 @@ class Anomalies(Configurable):
         return plot_anomalies(judged, ax, left_out)
 
     def _judged(self, scored: Sequences, i: int, frame: pd.DataFrame, steps: _Steps, title: str) -> JudgedSequence:
-        """Return what the plot shows of one sequence, from its rows of ``predict``."""
+        """Return what the plot shows of sequence i of ``scored``, under the heading ``title``.
+
+        ``frame`` has its rows of ``predict``, and ``steps`` its log-probabilities.
+        """
         import pandas as pd
 
         from seqmodels.plot.flagged_steps import JudgedSequence
@@ -369,9 +372,10 @@ class Anomalies(Configurable):
         return [self._scores(each, int(n)) for each, n in zip(steps, data.scored.n_units, strict=True)]
 
     def _scores(self, steps: _Steps, n_units: int) -> np.ndarray:
-        """Return the scores of the steps of one sequence, ``(T,)``, or of the whole sequence, ``(1,)``.
+        """Return the scores ``-log p`` of the steps of one sequence, ``(T,)``, or of the whole sequence, ``(1,)``.
 
-        A score is NaN where nothing can be judged.
+        ``n_units`` is the number of its units, over which ``-log p`` of a whole sequence is averaged. A score is NaN if
+        nothing can be judged.
         """
         if self.per == "sequence":
             n_units -= int(steps.is_missing.sum())
@@ -450,7 +454,7 @@ class Anomalies(Configurable):
         return feature_log_probs(self._fitted(), data.X, data.y)
 
     def _usual(self, data: Data) -> np.ndarray:
-        """Return the mean log-probability of each feature over some held-out steps, ``(D,)``."""
+        """Return the mean log-probability of each feature over a sample of held-out steps, ``(D,)``."""
         data = replace(data, X=data.X.with_past_of(WARM_UP)) if data.y is None else data
         order = np.random.default_rng(self.random_state).permutation(len(data.X))
         lengths = data.scored.n_units[order]
@@ -464,7 +468,10 @@ class Anomalies(Configurable):
         return usual
 
     def _least_usual(self, features: np.ndarray, is_anomaly: np.ndarray) -> list[int]:
-        """Return, for each step that is an anomaly, the feature furthest below its mean log-probability, else -1."""
+        """Return, for each step, the feature furthest below its mean log-probability if it is an anomaly, else -1.
+
+        ``features`` has the log-probability of each feature, ``(T, D)``, and ``is_anomaly`` a mask, ``(T,)``.
+        """
         below = np.where(np.isnan(features), -np.inf, self._usual_of_features - features)
         if not isinstance(self.per, str) and len(below) >= self.per:
             windows = np.lib.stride_tricks.sliding_window_view(below, self.per, axis=0)  # (T - per + 1, D, per)
@@ -476,7 +483,10 @@ class Anomalies(Configurable):
 
 
 def _as_data(sequence: Any, source: Any) -> Data:
-    """Return the data to be drawn: ``Sequences``, a list of ``(T, D)`` arrays, or one sequence become ``Data``."""
+    """Convert what a user wants to plot to ``Data``: ``Sequences``, a list of ``(T, D)`` arrays, or one sequence.
+
+    ``source`` has the sources of a conditional model; None means that there are none.
+    """
 
     def several(x: Any) -> Any:
         are_several = isinstance(x, Sequences) or (isinstance(x, list | tuple) and len(x) and np.ndim(x[0]) == 2)
@@ -486,14 +496,15 @@ def _as_data(sequence: Any, source: Any) -> Data:
 
 
 def _rank(n: int, quantile: float) -> int:
-    """Return k such that scores above the k-th largest of n have a p-value of at most ``1 - quantile``."""
+    """Return k such that a score above the k-th largest of n has a p-value of at most ``1 - quantile``."""
     return math.floor((n + 1) * (1 - quantile) + 1e-9)
 
 
 def _hold_out(data: Data, fraction: float, random_state: int) -> tuple[Data, Data]:
-    """Split data into a training and a held-out part, by clusters if there are any, else by sequences.
+    """Split data into a training part and a held-out part with about ``fraction`` of them.
 
-    A single sequence is split into head and tail.
+    The parts consist of whole clusters if there are any, else of whole sequences; a single sequence is split into head
+    and tail. ``random_state`` is the seed of the choice.
 
     Raises:
         ValueError: If nothing can be held out.
@@ -518,12 +529,12 @@ def _hold_out(data: Data, fraction: float, random_state: int) -> tuple[Data, Dat
 
 @dataclass(frozen=True)
 class _Steps:
-    """Log-probabilities of the steps of one sequence.
+    """Log-probabilities of the T steps of one sequence.
 
     Attributes:
         log_prob: log-probability of each step in nats, ``(T,)``.
         is_missing: True for frames in which every feature is missing, ``(T,)``.
-        reasons: why a step is -inf, by its position.
+        reasons: why a step is -inf, in words, by its position.
     """
 
     log_prob: np.ndarray
@@ -532,9 +543,10 @@ class _Steps:
 
 
 def _step_log_probs(model: SequenceModel, data: Data) -> list[_Steps]:
-    """Return the log-probabilities of steps as ``log_prob_steps`` does, but with an impossible step confined to itself.
+    """Compute log p of each step of each sequence, so that one impossible step does not affect later ones.
 
-    The steps after an impossible step or unknown symbol are predicted as if another one had come in its place.
+    The steps after an impossible step or unknown symbol are predicted as if another one had come in its place; under
+    ``log_prob_steps`` they would have no probability.
     """
     encoding = model.encoding_
     has_symbols = data.scored.kind == encoding.reads == "symbols"
@@ -565,7 +577,7 @@ def _step_log_probs(model: SequenceModel, data: Data) -> list[_Steps]:
 
 
 def _with(item: Item, positions: np.ndarray, encoding: Encoding) -> Item:
-    """Return a sequence of symbols in which a known symbol stands at the given positions."""
+    """Return a copy of a sequence of symbols with a known symbol of ``encoding`` at ``positions``, ``(m,)``."""
     if not len(positions):
         return item
     changed = np.array(item)
@@ -575,10 +587,10 @@ def _with(item: Item, positions: np.ndarray, encoding: Encoding) -> Item:
 
 @torch.inference_mode()
 def _steps_past_zeros(model: SequenceModel, example: Example, unknown: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Return the log-probabilities of encoded steps (and of the end), and the positions at which they are -inf.
+    """Return log p of encoded steps (and of the end), ``(T,)``, and the positions of the impossible ones, with -inf.
 
-    ``unknown`` are positions of unknown symbols. Impossible steps are replaced before the following steps are
-    predicted.
+    ``unknown`` are the positions of unknown symbols. An impossible step is replaced by another before the following
+    steps are predicted.
     """
     cursor = with_inputs(with_enough_precision(model, example.values, example.source).cursor(), example.inputs)
     state = cursor.start(example.source)
@@ -601,7 +613,7 @@ def _steps_past_zeros(model: SequenceModel, example: Example, unknown: np.ndarra
 
 
 def _replacement(model: SequenceModel, prediction: Prediction, x: torch.Tensor) -> torch.Tensor:
-    """Return the step to read in place of an impossible one.
+    """Return the step that a model should read in place of an impossible step ``x``, given its ``prediction``.
 
     It is the likeliest symbol; for vectors a missing frame if the model can read that, else ``x`` itself.
     """
@@ -612,9 +624,9 @@ def _replacement(model: SequenceModel, prediction: Prediction, x: torch.Tensor) 
 
 
 def _steps_of(item: Item, steps: np.ndarray, reasons: dict[int, str]) -> _Steps:
-    """Return the steps of one sequence from the log-probabilities of its units.
+    """Return the ``_Steps`` of one sequence from ``steps``, the log-probabilities of its units.
 
-    The steps of text are characters, while its units are bytes.
+    Units of text (bytes) are summed over characters, which are its steps. ``reasons`` says why units are -inf.
     """
     if not isinstance(item, str):
         is_missing = np.zeros(len(steps), dtype=bool)

@@ -23,9 +23,9 @@ MAX_NUMBERS = 1 << 23  # largest number of values in steps that are computed tog
 
 
 def feature_log_probs(model: SequenceModel, X: Any, y: Any = None) -> list[np.ndarray]:
-    """Return the log-density of each feature given the others of its step and all steps before, ``(T, D)``.
+    """Return the log-density of each of D features given the others of its step and all steps before.
 
-    The result is a list with an array for each sequence,
+    The result is a list with an array ``(T, D)`` for each sequence,
     ``log p(x_td | the other features of step t, the steps before t)``. Values are in nats and raw units: a density for
     a real feature, a probability for a bit or a count. They are exact: the joint log-density minus the log-density of
     the other features. They are NaN where the feature is missing, or the other features are impossible.
@@ -60,10 +60,10 @@ def feature_log_probs(model: SequenceModel, X: Any, y: Any = None) -> list[np.nd
 def _of_series(
     encoding: SeriesEncoding, data: Data, examples: list[Example], conditionals: dict[int, np.ndarray]
 ) -> list[np.ndarray]:
-    """Return the log-densities of features of each series in raw units, ``(T, D)``, from ``conditionals``.
+    """Convert the log-densities of features to the raw units of each series, ``(T, D)``.
 
-    ``conditionals`` are in units of the encoded steps, the past's included. Each feature is encoded by itself; the
-    features of first frames that are no encoded steps are independent.
+    ``conditionals`` has them in units of the encoded steps, for each sequence by its index, with its past included.
+    Each feature is encoded by itself. First frames that are no encoded steps have independent features.
     """
     result = []
     pasts = data.X.past or [None] * len(data.X)
@@ -77,7 +77,7 @@ def _of_series(
 
 
 def _conditionals(model: SequenceModel, batch: ForcedBatch) -> Iterator[np.ndarray]:
-    """Yield the log-densities of as many steps at once as memory allows, each ``(n, t, D)``."""
+    """Yield the log-densities of features, ``(n, t, D)``, for as many of the steps of n sequences as fit in memory."""
     precise = in_float64(model) if squares_exceed_float32(batch.values.flatten(0, 1).numpy()) else model
     waiting: list[tuple[Prediction, torch.Tensor]] = []
     for prediction, x, _ in batch.steps(precise):

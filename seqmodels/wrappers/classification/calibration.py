@@ -11,7 +11,11 @@ MAX_TEMPERATURE = 1e6  # above it they are all equal
 
 
 def log_posterior(log_joint: np.ndarray, temperature: float, log_priors: np.ndarray) -> np.ndarray:
-    """``(n, K)`` normalised, of ``log_joint (n, K)``; a sequence that no label makes possible keeps the priors."""
+    """Return the calibrated log-posterior of each of K labels, ``(n, K)``, from ``log_joint``, ``(n, K)`` in nats.
+
+    ``log_joint`` is ``log p(x | c) + log p(c)``, which is divided by ``temperature`` and normalised. A sequence that is
+    impossible under every label gets ``log_priors``, ``(K,)``.
+    """
     from scipy.special import log_softmax
 
     impossible = np.isneginf(log_joint).all(axis=1, keepdims=True)
@@ -19,19 +23,17 @@ def log_posterior(log_joint: np.ndarray, temperature: float, log_priors: np.ndar
 
 
 def learned_temperature(log_joint: np.ndarray, labels: np.ndarray) -> float:
-    """The temperature of least log-loss on held-out sequences.
+    """Return the temperature with the least log-loss on n held-out sequences with K labels.
 
-    Guo et al. 2017, *On calibration of modern neural networks*.
-
-    Where every held-out sequence is classified correctly that would be 0. So one error more than was seen is counted,
-    as in Platt (1999, *Probabilistic outputs for support vector machines*): of n sequences each counts ``1 / (n + 2)``
-    for its strongest rival. The loss is convex in ``1 / temperature``, and where its slope is zero is found by
-    bisection.
+    Reference: Guo et al. (2017), *On calibration of modern neural networks*. If every held-out sequence is classified
+    correctly, the best temperature would be 0. So one error more than was seen is counted, as in Platt (1999,
+    *Probabilistic outputs for support vector machines*): each sequence counts ``1 / (n + 2)`` for its strongest rival
+    label. The loss is convex in ``1 / temperature``, and its minimum is found by a root search of its slope.
 
     Args:
-        log_joint: ``(n, K)`` nats, ``log p(x | c) + log p(c)``. A sequence to which its own label, or every other
-            label, gives no probability says nothing of the temperature.
-        labels: ``(n,)`` column of the true label.
+        log_joint: ``log p(x | c) + log p(c)`` in nats, ``(n, K)``. A sequence that is impossible under its own label,
+            or under every other label, is left out.
+        labels: column of the true label, ``(n,)``.
     """
     log_true = log_joint[np.arange(len(log_joint)), labels]
     others = np.where(np.arange(log_joint.shape[1]) == labels[:, None], -np.inf, log_joint)
@@ -46,11 +48,11 @@ def learned_temperature(log_joint: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _best_inverse_temperature(log_joint: np.ndarray, target: np.ndarray) -> float:
-    """The inverse temperature at which the loss has no slope; an end of its range where the loss falls up to there.
+    """Return the inverse temperature of the least loss, where its slope is zero, or an end of the searched range.
 
     Args:
-        log_joint: ``(N, K)`` nats.
-        target: ``(N,)`` nats that the labels have in the mean of the smoothed targets.
+        log_joint: log-joint of n sequences and K labels, minus that of the true label, ``(n, K)`` in nats.
+        target: expectation of ``log_joint`` under the smoothed targets, ``(n,)`` in nats.
     """
     from scipy.optimize import brentq
     from scipy.special import softmax
@@ -67,10 +69,17 @@ def _best_inverse_temperature(log_joint: np.ndarray, target: np.ndarray) -> floa
 
 
 def folds(labels: np.ndarray, clusters: np.ndarray | None, n: int, random_state: int) -> list[np.ndarray]:
-    """At most ``n`` parts to hold out, ``(N,)`` bool each; in none is what would leave a label nothing to be fitted to.
+    """Split N labelled sequences into at most ``n`` parts to be held out in turn; return a mask ``(N,)`` of each.
 
-    Whole clusters, as what is asked about later is of others (speakers, say); where there are none, or every label lies
-    within one, single sequences, with about the same share of each label in every part.
+    Parts are whole clusters (speakers, for example), because later data come from others. If there are no clusters, or
+    every label lies within one, they are single sequences, with about the same share of each label in every part.
+    Sequences are in no part if holding them out would leave nothing to fit their label to.
+
+    Args:
+        labels: number of the label of each sequence, ``(N,)``.
+        clusters: cluster of each sequence, ``(N,)``; None means that there are none.
+        n: number of parts.
+        random_state: seed of the assignment.
     """
     if clusters is not None:
         _, codes = np.unique(clusters, return_inverse=True)
@@ -82,7 +91,7 @@ def folds(labels: np.ndarray, clusters: np.ndarray | None, n: int, random_state:
 
 
 def _stratified(labels: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """``(N,)`` number of the part of each sequence."""
+    """Assign N sequences to n parts with about the same share of each label; return the part of each, ``(N,)``."""
     fold = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))

@@ -24,41 +24,40 @@ SMALLEST_POSITIVE = float(np.nextafter(0, 1))
 
 @dataclass(eq=False, repr=False)
 class GenerativeClassifier(Configurable):
-    """Bayes' rule over one clone of ``model`` a label: ``p(c | x) ∝ (p(x | c) p(c))^(1/temperature)``.
+    """A classifier of sequences by Bayes' rule, with a density ``p(x | c)`` for each label c.
 
-    The encoding is fitted once, on the sequences of all labels, and each model is given it fitted. A text's alphabet or
-    pieces must be the same for likelihoods to be of the same thing; vectors could be standardised for each label, as
-    the log-determinant makes up for it, but a feature may be constant within one label, and variance floors are in
-    standardised units, which then are the same for all.
+    ``p(c | x) ∝ (p(x | c) p(c))^(1/temperature)``, where each density is a clone of ``model`` that is fitted to the
+    sequences with that label. The encoding is fitted once, on the sequences of all labels, so that densities are
+    comparable: a text's alphabet must be the same, and variance floors are in the same standardised units.
 
     A model that treats frames as less dependent than they are is surer than it is right, the more so the longer the
-    sequence. Likelihood and prior are tempered together, so the most probable label stays what it was; ``predict`` and
-    ``decision_function`` know no temperature.
+    sequence. The temperature corrects this. It scales likelihood and prior together, so that the most probable label
+    stays the same; ``predict`` and ``decision_function`` do not use it.
 
-    With ``features`` the densities are of what a function makes of each whole sequence, such as its frames less their
-    mean. That is no density of the sequence: the log-probabilities in here are comparable among the labels and with
-    nothing else. With ``training_features`` the models are fitted to several readings of every sequence, as other
-    speakers or microphones might have given it.
+    With ``features`` the densities are of what a function computes from each whole sequence, such as its frames minus
+    their mean. They are no densities of the sequence, and comparable among the labels only. With ``training_features``
+    the models are fitted to several versions of every sequence, as other speakers or microphones might have given it.
 
-    A model that reads inputs gives ``p(c | x, u) ∝ p(x | u, c) p(c)``: the inputs themselves say nothing of the label.
+    A model that reads inputs u gives ``p(c | x, u) ∝ p(x | u, c) p(c)``: the inputs alone say nothing of the label.
 
     Args:
-        model: any ``SequenceModel``, unfitted; it stays as it is. Its parameters are reached as ``model__n_states``.
-        features: a function of one item (a ``(T, D)`` array, a text, ...) that returns what the models read in its
-            place: ``data.SpeechFeatures``, ``data.FrameFeatures``, or any other; None: the items as they are. To be
-            saved it must be a ``Configurable``.
-        training_features: more such functions, used by ``fit`` alone: every sequence is read by each of them, besides
-            by ``features``, and all readings have its label and its cluster.
-        priors: ``"data"``: the share of each label in training; ``"uniform"``; or probabilities, in the order of
-            ``classes_``.
-        calibrate: learn the temperature, by the log-loss of each of ``n_folds`` parts under models fitted on the
-            others. It takes ``n_folds`` more fits of each label. False leaves it at 1.
-        n_folds: parts: of the clusters that ``X`` carries (speakers, documents), unless every label lies within one;
-            otherwise of the sequences, with about the same share of each label.
-        random_state: seed of what goes into which part.
+        model: any ``SequenceModel``, unfitted; it stays as it is. Its hyperparameters can be set as
+            ``model__n_states``.
+        features: a function of one sequence (a ``(T, D)`` array, a text, ...) that returns what the models read in its
+            place: ``data.SpeechFeatures``, ``data.FrameFeatures``, or any other. It must be a ``Configurable`` if the
+            classifier is to be saved. None means that models read the sequences as they are.
+        training_features: further functions of this kind, which only ``fit`` uses: it fits the models to the results of
+            all of them and of ``features``, each with the label and the cluster of its sequence.
+        priors: ``"data"`` means the share of each label in training, ``"uniform"`` equal probabilities; or an array of
+            probabilities in the order of ``classes_``.
+        calibrate: whether to learn the temperature, by the log-loss of each of ``n_folds`` parts under models fitted to
+            the others, which takes ``n_folds`` more fits of each label. False leaves it at 1.
+        n_folds: number of these parts. They are parts of the clusters that ``X`` has (speakers, documents), unless
+            every label lies within one cluster; otherwise of the sequences, with about the same share of each label.
+        random_state: seed of the assignment to parts.
 
-    Attributes (fitted): ``classes_ (K,)`` the labels in order, ``models_`` one for each, ``encoding_`` which they
-    share, ``priors_ (K,)``, ``temperature_`` and ``fit_seconds_``.
+    Attributes (fitted): ``classes_``, the K labels in order; ``models_``, the fitted model of each; ``encoding_``,
+    which they share; ``priors_``, probabilities, ``(K,)``; ``temperature_``; ``fit_seconds_``.
 
     >>> from seqmodels import HMM
     >>> x = [np.array([0, 0, 1, 0]), np.array([1, 1, 1]), np.array([0, 0, 0]), np.array([1, 0, 1, 1, 1])]
@@ -80,7 +79,7 @@ class GenerativeClassifier(Configurable):
 
     @property
     def feature_names_in_(self) -> np.ndarray:
-        """``(D,)`` names of the features that it was fitted to; no attribute where they had none."""
+        """Names of the features that it was fitted to, ``(D,)``; the attribute is missing if they had no names."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
         return self.models_[0].feature_names_in_
@@ -89,16 +88,17 @@ class GenerativeClassifier(Configurable):
 
     @checked
     def fit(self, X: Any, y: Any = None, *, validation: Any = "auto") -> Self:
-        """Fit a model to the sequences of each label.
+        """Fit a model to the sequences of each label, and learn the temperature if ``calibrate``.
 
         Args:
             X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
-            y: ``(n,)`` labels; None: those that ``X`` carries.
-            validation: ``"auto"``: networks hold out a tenth of each label for early stopping; ``None`` holds out
-                nothing.
+            y: label of each sequence, ``(n,)``; None means the labels that ``X`` has.
+            validation: ``"auto"`` holds out a tenth of each label's sequences for early stopping of networks; None
+                holds out nothing.
 
         Raises:
-            ValueError: no labels, or one of a kind only; what ``model.fit`` raises, with the label it came from.
+            ValueError: there are no labels, or all are the same; or ``model.fit`` raises it for the sequences of one
+                label, which the message names.
         """
         fits = FitWarnings()
         try:
@@ -127,7 +127,7 @@ class GenerativeClassifier(Configurable):
         return self
 
     def check(self, validation: Any = "auto") -> None:
-        """Raise ``ValueError`` for arguments that no data could make right."""
+        """Raise ``ValueError`` if a hyperparameter, or ``validation`` of ``fit``, is invalid for any data."""
         if not isinstance(self.model, SequenceModel):
             raise ValueError(f"model is {self.model!r}, which has no likelihood; pass a SequenceModel such as HMM(3)")
         self._check_features()
@@ -157,7 +157,7 @@ class GenerativeClassifier(Configurable):
         return priors
 
     def _training_readings(self, sequences: Sequences) -> Sequences:
-        """Every sequence as ``features`` read it, and then all again as each of ``training_features`` does."""
+        """Return the features of all sequences: first those of ``features``, then of each of ``training_features``."""
         readings = [_read(sequences, function) for function in (self.features, *self.training_features)]
         self._check_steps(sequences, readings)
         if len(readings) == 1:
@@ -169,7 +169,10 @@ class GenerativeClassifier(Configurable):
         return joined
 
     def _check_steps(self, sequences: Sequences, readings: Sequence[Sequences]) -> None:
-        """Raise ``ValueError`` where the model reads times or inputs that these readings of the sequences lack."""
+        """Raise ``ValueError`` if the model reads times or inputs that ``readings`` lack.
+
+        ``readings`` are the features of the sequences, under one or several functions.
+        """
         loses_times = sequences.times is not None and any(each.times is None for each in readings)
         if self.model._times_in is not None and loses_times:
             raise ValueError(
@@ -221,47 +224,53 @@ class GenerativeClassifier(Configurable):
     # -- predictions ---------------------------------------------------------------------------------------
 
     def predict(self, X: Any) -> np.ndarray:
-        """``(n,)`` the most probable label of each sequence; of equal ones the first of ``classes_``."""
+        """Return the most probable label of each sequence, ``(n,)``; if several are, the first in ``classes_``."""
         log_joint = self._fitted_log_joint(X)
         return np.asarray(self.classes_[log_posterior(log_joint, 1.0, self._log_priors()).argmax(axis=1)])
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """``(n, K)`` natural logarithm of ``predict_proba``."""
+        """Return the natural logarithm of ``predict_proba``, ``(n, K)``."""
         return log_posterior(self._fitted_log_joint(X), self.temperature_, self._log_priors())
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """``(n, K)`` calibrated probability of each label; of a sequence that no label makes possible, the priors."""
+        """Return the calibrated probability of each of K labels, ``(n, K)``.
+
+        A sequence that is impossible under every label has the priors.
+        """
         return np.asarray(np.exp(self.predict_log_proba(X)))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """``(n, K)`` nats, ``log p(x | c) + log p(c)``; of two labels ``(n,)``, the log-odds of the second."""
+        """Return ``log p(x | c) + log p(c)`` in nats, ``(n, K)``; for two labels the log-odds of the second one."""
         log_joint = self._fitted_log_joint(X)
         if log_joint.shape[1] > 2:
             return log_joint
         return np.diff(log_posterior(log_joint, 1.0, self._log_priors()), axis=1)[:, 0]
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Accuracy: the share of sequences whose label, ``y`` or that which ``X`` carries, is predicted."""
+        """Return the accuracy, the share of sequences whose label is predicted.
+
+        ``y`` has the true labels, ``(n,)``; None means the labels that ``X`` has.
+        """
         sequences = as_sequences(X)
         return float((self.predict(sequences) == _labels(sequences, y)).mean())
 
     @checked
     def cross_val_predict(self, X: Any, y: Any = None, *, n_folds: int = 5, validation: Any = "auto") -> np.ndarray:
-        """``(n,)`` the label of each sequence under a classifier that was fitted to other parts of the data.
+        """Predict the label of each sequence by a classifier that was fitted to other parts of the data, ``(n,)``.
 
-        To count errors where there are no further data. This classifier stays as it is, fitted or not; its
+        It serves to count errors if there are no further data. This classifier stays as it is, fitted or not. The
         temperature, which changes no label, is not learned.
 
         Args:
             X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
-            y: ``(n,)`` labels; None: those that ``X`` carries.
-            n_folds: parts, each held out once: of the clusters that ``X`` carries (speakers, documents), unless every
-                label lies within one; otherwise of the sequences, with about the same share of each label.
-            validation: as of ``fit``.
+            y: label of each sequence, ``(n,)``; None means the labels that ``X`` has.
+            n_folds: number of parts, each held out once: parts of the clusters that ``X`` has (speakers, documents),
+                unless every label lies within one cluster; otherwise of the sequences, with about the same share of
+                each label.
+            validation: the argument of ``fit``.
 
         Raises:
-            ValueError: a label that is not in two parts, so that none of its sequences can be held out; what ``fit``
-                raises.
+            ValueError: a label occurs in one part only, so that its sequences cannot be held out; or ``fit`` raises it.
         """
         if n_folds < 2:
             raise ValueError(f"n_folds is {n_folds}; pass at least 2")
@@ -308,9 +317,10 @@ class GenerativeClassifier(Configurable):
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted classifier to one safetensors file; ``seqmodels.load`` reads it.
+        """Write the fitted classifier to one safetensors file, which ``seqmodels.load`` reads.
 
-        Warns of classes that are not seqmodels' own, which ``load`` must be given: ``load(path, classes=[MyModel])``.
+        Warns of classes that are not seqmodels' own, which must be passed to ``load``:
+        ``load(path, classes=[MyModel])``.
         """
         content = self.content()
         storage.warn_of_classes_to_give(self, self.encoding_, *(model.observation_ for model in self.models_))
@@ -332,7 +342,10 @@ class GenerativeClassifier(Configurable):
     def _load(
         self, content: dict[str, Any], models: list[SequenceModel], features: Callable[[Any], Any] | None = None
     ) -> Self:
-        """Take back what ``content`` returned; ``features`` are those that a classifier of version 0.1 had chosen."""
+        """Restore a fitted classifier from what the method ``content`` returned and from its fitted ``models``.
+
+        ``features`` are those that a classifier of version 0.1 had chosen by itself; None means the argument's.
+        """
         if features is not None:
             self.features = features
         self._check_features()
@@ -365,7 +378,10 @@ class GenerativeClassifier(Configurable):
 
 
 def _restored_labels(values: list[Any], dtype: str) -> np.ndarray:
-    """Labels that ``tolist`` gave, of their dtype; ``ValueError`` for a wider one, which could take much memory."""
+    """Restore labels from ``values``, a list, and the name of their dtype.
+
+    Raises ``ValueError`` if the dtype is wider than the labels, because the array could then take much memory.
+    """
     labels = np.array(values, dtype=object if dtype == "|O" else None)
     saved_dtype = np.dtype(dtype)
     if (
@@ -378,7 +394,10 @@ def _restored_labels(values: list[Any], dtype: str) -> np.ndarray:
 
 
 def _read(sequences: Sequences, function: Callable[[Any], Any] | None) -> Sequences:
-    """Return each sequence mapped by a function, with its metadata; ``ValueError`` names one that it refuses."""
+    """Apply ``function`` to each sequence and keep the metadata; None returns the sequences unchanged.
+
+    Raises ``ValueError`` that names the sequence for which the function raises it.
+    """
     if function is None:
         return sequences
     if sequences.past is not None:

@@ -17,11 +17,11 @@ NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?")  # warnings that differ in th
 
 @dataclass
 class FitWarnings:
-    """Warnings of several fits.
+    """A record of the warnings of several fits, which are given once at the end.
 
     Attributes:
-        n_fits: how many there were.
-        given: label, category and words of each warning.
+        n_fits: number of fits.
+        given: label, category and text of each warning.
     """
 
     n_fits: int = 0
@@ -29,7 +29,7 @@ class FitWarnings:
 
     @contextmanager
     def of_fit(self, label: Any) -> Iterator[None]:
-        """Context of one fit, of this label."""
+        """Record the warnings that are given within the block, a fit for this label."""
         self.n_fits += 1
         with warnings.catch_warnings(record=True) as given:
             warnings.simplefilter("always")
@@ -39,12 +39,13 @@ class FitWarnings:
                 self.given += [(label, each.category, str(each.message)) for each in given]
 
     def warn(self) -> None:
-        """Give the ``joined`` warnings."""
         for text, category in self.joined():
             warn_caller(text, category)
 
     def joined(self) -> list[tuple[str, type[Warning]]]:
-        """One warning for all that are alike, in the words of the first, with how many fits and which labels gave it.
+        """Join warnings that differ in numbers only; return text and category of each.
+
+        The text is that of the first one, with the number of fits and the labels that gave it.
 
         >>> fits = FitWarnings(3, [("a", UserWarning, "a gap of 0.2"), ("b", UserWarning, "a gap of 0.3")])
         >>> fits.joined()[0][0]

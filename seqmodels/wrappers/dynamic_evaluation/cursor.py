@@ -18,12 +18,14 @@ from seqmodels.wrappers.dynamic_evaluation.segment_gradients import FlatWeights,
 
 @dataclass(frozen=True)
 class FollowedWeights:
-    """The learned state of a network where a segment begins, and what it needs to learn from that segment.
+    """What dynamic evaluation has learned up to a segment, and what it needs to learn from that segment.
+
+    A segment is a run of steps between two changes of the weights.
 
     Attributes:
-        weights: weights that the segment is read with.
+        weights: weights with which the segment is read.
         before: the network's state before the segment, for one sequence; None if a window begins there.
-        recent: last steps before the segment, ``(1, w, ...)``.
+        recent: last w steps before the segment, ``(1, w, ...)``.
         window: position where the window begins that scores the segment's first step.
     """
 
@@ -35,12 +37,12 @@ class FollowedWeights:
 
 @dataclass(frozen=True)
 class DynamicCursor(SegmentCursor[FollowedWeights]):
-    """Cursor of a network that learns from each segment after its last step.
+    """A predictor, step by step, for a network whose weights change after the last step of each segment.
 
     Attributes:
         weights: fitted weights.
         rule: rule by which weights follow gradients.
-        reader: reader of segments.
+        reader: reader of segments, which computes their gradients.
     """
 
     weights: FlatWeights
@@ -73,7 +75,11 @@ class DynamicCursor(SegmentCursor[FollowedWeights]):
     def _learned(
         self, group: SharedHistory[FollowedWeights], segments: Tensor, rows: Tensor
     ) -> SharedHistory[FollowedWeights]:
-        """Return the sequences ``rows`` of a group, which all read one segment, after learning from it."""
+        """Change the weights of the sequences ``rows`` of a group after their segment, and return them as a group.
+
+        ``segments`` has the segment of every sequence of the group, ``(m, S, ...)``; it is the same for all of
+        ``rows``.
+        """
         learned, before_last = group.learned, group.state
         segment = segments[rows[0]]
         before = learned.recent[0]

@@ -68,7 +68,7 @@ class Dynamic(WrappedModel):
     already fitted, and must be followed by ``tune``.
 
     Attributes (fitted): ``model_``, the network; ``segment_``, ``lr_`` and ``decay_``, the values used; ``rms_``, the
-    root mean squares, ``(P,)``; ``max_norm_``, the greatest length of a gradient.
+    root mean squares of P weights, ``(P,)``; ``max_norm_``, the greatest length of a gradient.
 
     >>> from seqmodels import LSTM
     >>> text = "to be or not to be, that is the question. " * 20
@@ -103,7 +103,7 @@ class Dynamic(WrappedModel):
     # -- fitting -------------------------------------------------------------------------------------------
 
     def tune(self, X: Any, y: Any = None, *, validation: Any = None) -> Self:
-        """Learn root mean squares of gradients, ``lr`` and ``decay`` around a network that is already fitted.
+        """Choose ``lr`` and ``decay``, and learn root mean squares of gradients, for a network that is already fitted.
 
         Args:
             X, y: sequences that the network was fitted to, or others like them. Their past, if they have one, is not
@@ -157,10 +157,12 @@ class Dynamic(WrappedModel):
         static: Callable[[list[Example]], list[np.ndarray]],
         read: Callable[[FlatWeights, Row, LearningRule], list[np.ndarray]],
     ) -> list[np.ndarray]:
-        """Return an array of figures for each sequence.
+        """Return log-probabilities of each sequence, as an array for each.
 
-        They come from ``read`` if there is something to learn from, and else from ``static``, which the model inside
-        gives.
+        Args:
+            examples: encoded sequences.
+            static: function that computes them with the fitted weights, for sequences too short to learn from.
+            read: function that computes them for each segment of one sequence, while the weights follow the rule.
         """
         self._check_tuned()
         network = self._network()
@@ -178,13 +180,20 @@ class Dynamic(WrappedModel):
         return [figures[i] for i in range(len(examples))]
 
     def _read(self, weights: FlatWeights, row: Row, rule: LearningRule) -> list[np.ndarray]:
-        """Return the log-probabilities of the steps of each segment, float64, starting from the fitted weights."""
+        """Return log p of the steps of each segment of one sequence, float64 ``(S,)``, while weights follow ``rule``.
+
+        Args:
+            weights: network, which starts from the fitted weights and is changed after each segment.
+            row: the sequence.
+            rule: rule by which weights follow gradients.
+        """
         return [segment.log_prob.double().cpu().numpy() for segment in self._segments(weights, row, rule)]
 
     def _read_events(self, weights: FlatWeights, row: Row, rule: LearningRule) -> list[np.ndarray]:
-        """Return the log-probabilities of all possible next symbols at the steps of each segment.
+        """Return log p of all possible next symbols at the S steps of each segment of one sequence, ``(S, V)`` each.
 
-        Each array is ``(S, V)``, or ``(S, V + 1)`` with ends.
+        There are ``V + 1`` columns if ends are events. ``weights``, of the network, follow ``rule`` on the sequence
+        ``row``.
         """
         each = self._segments(weights, row, rule, events=True)
         return [segment.events.cpu().numpy() for segment in each if segment.events is not None]
@@ -192,14 +201,17 @@ class Dynamic(WrappedModel):
     def _segments(
         self, weights: FlatWeights, row: Row, rule: LearningRule, *, events: bool = False
     ) -> Iterator[ReadSegment]:
-        """Yield each segment, starting from the fitted weights, which learn from it before the next is read."""
+        """Yield the results of each segment of the sequence ``row``; the weights learn from it before the next is read.
+
+        ``events`` asks for the log-probabilities of all possible next symbols too.
+        """
         weights.vector.copy_(rule.start)
         for segment in self._reader().segments(weights, row, events=events):
             yield segment
             rule.apply(weights.vector, segment.gradient)
 
     def _learns_from(self, row: Row) -> bool:
-        """Return True if there is a step after the first segment."""
+        """Return True if the sequence ``row`` has steps after its first segment, which learning can improve."""
         return row.n_steps - row.first > self.segment_
 
     # -- one step at a time --------------------------------------------------------------------------------
@@ -223,7 +235,10 @@ class Dynamic(WrappedModel):
         return SegmentReader(self.observation_, self._network()._windowing(), self.segment_)
 
     def _rule(self, start: torch.Tensor, lr: float, decay: float) -> LearningRule:
-        """Return the rule that starts from the fitted weights ``start``, ``(P,)``, which must not change."""
+        """Return the update rule with rates ``lr`` and ``decay``.
+
+        ``start`` are the fitted weights, ``(P,)``, which must not change.
+        """
         rms = torch.from_numpy(self.rms_).to(start)
         mean = rms.mean()
         # Without gradients all root mean squares are zero, and nothing may be divided by them.

@@ -21,11 +21,11 @@ LearnedT = TypeVar("LearnedT")
 
 @dataclass(frozen=True)
 class SharedHistory(Generic[LearnedT]):
-    """Sequences that were equal up to the begin of the unfinished segment, and so have learned the same.
+    """A group of m sequences that were equal until the unfinished segment began, and so have learned the same.
 
     Attributes:
-        rows: numbers of these m sequences among all sequences, ``(m,)``, on the device of the model.
-        learned: learned state at the begin of the segment.
+        rows: numbers of these sequences among all sequences, ``(m,)``, on the device of the model.
+        learned: learned state (weights, parameters) when the segment began.
         steps: steps of the segment so far, each ``(m, ...)``.
         state: state of the m sequences in the cursor of the learned model.
     """
@@ -38,14 +38,14 @@ class SharedHistory(Generic[LearnedT]):
 
 @dataclass(frozen=True)
 class GroupedState(Generic[LearnedT]):
-    """State of a ``SegmentCursor``: all sequences, each of them in one group."""
+    """State of a ``SegmentCursor``: all sequences, in groups that have learned the same."""
 
     groups: tuple[SharedHistory[LearnedT], ...]
 
 
 @dataclass(frozen=True)
 class SegmentCursor(ABC, Generic[LearnedT]):
-    """Cursor of a model that learns from each segment after its last step.
+    """A predictor, step by step, for a model that learns from each segment of a sequence after its last step.
 
     To add one, define the abstract methods. States are made outside of ``torch.inference_mode``, so that learning from
     a segment may use gradients.
@@ -66,29 +66,36 @@ class SegmentCursor(ABC, Generic[LearnedT]):
 
     @abstractmethod
     def element(self, state: CursorState, x: Tensor) -> Tensor:
-        """Return the steps ``x``, ``(m, ...)``, that follow ``state``, in the dtype in which segments are stored."""
+        """Return the next steps ``x`` of m sequences, ``(m, ...)``, in the dtype in which segments are stored.
+
+        ``state`` is the state before these steps.
+        """
 
     @abstractmethod
     def learn(
         self, group: SharedHistory[LearnedT], segments: Tensor, same: list[Tensor]
     ) -> list[SharedHistory[LearnedT]]:
-        """Return the groups into which a group falls after its segment, each having learned from its own segment.
+        """Learn from a complete segment and return the new groups, one for each different segment that was read.
 
         Args:
             group: the group before the last step of the segment, so that ``steps`` and ``state`` lack that step.
-            segments: complete segment of each sequence, ``(m, S, ...)``.
-            same: for each new group, the positions in ``group`` of the sequences that read the same segment, ``(k,)``.
+            segments: complete segment of S steps of each of m sequences, ``(m, S, ...)``.
+            same: for each new group, the positions in ``group`` of the k sequences that read the same segment,
+                ``(k,)``.
         """
 
     @abstractmethod
     def alike(self, pasts: list[Tensor | None]) -> list[Tensor | None]:
-        """Return the pasts of several predictions, each ``(m, p, D)`` or None, in shapes that can be concatenated."""
+        """Give the pasts of several predictions, each ``(m, p, D)`` or None, shapes that can be concatenated.
+
+        A past is the last p frames before the prediction.
+        """
 
     # -- as a cursor ---------------------------------------------------------------------------------------
 
     @torch.inference_mode(False)
     def start(self, source: Source = None, n: int = 1) -> GroupedState[LearnedT]:
-        """Return the state before the first scored step, with the model as it was fitted.
+        """Return the state of n sequences before the first scored step, with the model as it was fitted.
 
         Sequences with the same source form a group.
         """
@@ -154,7 +161,7 @@ def _positions_of_each(keys: list[bytes]) -> list[list[int]]:
 
 
 def _in_order(tensors: list[Tensor | None], order: Tensor) -> Tensor | None:
-    """Concatenate the tensors that are not None and return their rows in this order; return None if all are None."""
+    """Concatenate the tensors that are not None and return their rows in ``order``, ``(n,)``; None if all are None."""
     present = [tensor for tensor in tensors if tensor is not None]
     if not present:
         return None

@@ -35,7 +35,7 @@ class FlatWeights:
     Attributes:
         module: the copy, in evaluation mode.
         parameters: parameters of the module that change.
-        vector: all of these in one vector, ``(P,)``.
+        vector: the P weights in one vector, ``(P,)``.
     """
 
     @torch.inference_mode(False)  # weights need gradients even if a forecast makes the cursor
@@ -65,13 +65,13 @@ class FlatWeights:
 
 @dataclass(frozen=True)
 class LearningRule:
-    """The rule ``w ← w + decay (w_0 - w) - step · g``, with g clipped to the length ``max_norm`` (Krause et al. 2018).
+    """The update of P weights ``w ← w + decay (w_0 - w) - step · g`` with a clipped gradient g (Krause et al. 2018).
 
     Attributes:
         start: fitted weights w_0, ``(P,)``.
         step: step size of each weight, ``lr / (RMS + ε)``, ``(P,)``; see ``Dynamic``.
         decay: fraction of the way back to the fitted weights, from 0 to 1.
-        max_norm: length to which longer gradients are scaled down.
+        max_norm: norm to which longer gradients are scaled down.
     """
 
     start: Tensor
@@ -80,7 +80,7 @@ class LearningRule:
     max_norm: float
 
     def apply(self, vector: Tensor, gradient: Tensor | None) -> None:
-        """Change the weights ``vector``, ``(P,)``, in place by one gradient, ``(P,)``; do nothing if it is None."""
+        """Update the weights ``vector``, ``(P,)``, in place by a gradient, ``(P,)``; do nothing if it is None."""
         if gradient is None:
             return
         if self.decay:
@@ -89,13 +89,13 @@ class LearningRule:
 
 
 def clip_factor(gradient: Tensor, max_norm: float) -> float:
-    """Return the factor that scales ``gradient`` down to a length of at most ``max_norm``; 1 if it is short enough."""
+    """Return the factor that scales ``gradient`` down to a norm of at most ``max_norm``; 1 if it is short enough."""
     norm = float(length(gradient))
     return min(1.0, max_norm / norm) if norm > 0 else 1.0
 
 
 def length(gradient: Tensor) -> Tensor:
-    """Return the norm of ``gradient``, computed in its own precision, which is several times faster than another."""
+    """Return the Euclidean norm of ``gradient``."""
     norm: Tensor = torch.linalg.vector_norm(gradient)
     return norm
 
@@ -105,7 +105,12 @@ def length(gradient: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Piece:
-    """Steps ``begin .. end - 1`` of a row, which are scored in the window that begins at ``window``."""
+    """A part of a segment that lies in one window of a network with a limited context.
+
+    Attributes:
+        window: first step of the window, which is read from there.
+        begin, end: the scored steps, ``begin .. end - 1`` of the sequence.
+    """
 
     window: int
     begin: int
@@ -118,7 +123,9 @@ class Piece:
 
 
 def pieces_of(windowing: Windowing, begin: int, end: int, window: int) -> list[Piece]:
-    """Return the pieces of steps ``begin .. end - 1``, the first of them in the window that begins at ``window``.
+    """Cut steps ``begin .. end - 1`` of a sequence where windows end; the first window begins at ``window``.
+
+    ``windowing`` says how long windows are and how they overlap.
 
     >>> [(p.window, p.begin, p.end) for p in pieces_of(Windowing(context=4), 3, 8, window=0)]
     [(0, 3, 4), (2, 4, 6), (4, 6, 8)]
@@ -138,11 +145,11 @@ def window_at(windowing: Windowing, position: int) -> int:
 
 @dataclass(frozen=True)
 class ReadSegment:
-    """Results of reading one segment of S steps.
+    """The log-probabilities and the gradient of one segment of S steps.
 
     Attributes:
         log_prob: log-probabilities of the steps in nats, ``(S,)``.
-        gradient: gradient as in ``FlatWeights.gradient``; None if there is nothing to learn from.
+        gradient: gradient of the mean of ``-log_prob`` for P weights, ``(P,)``; None if there is nothing to learn from.
         events: log-probabilities of all possible next symbols in nats, ``(S, V)``, or ``(S, V + 1)`` with ends; None if
             they were not requested.
     """
@@ -154,7 +161,13 @@ class ReadSegment:
 
 @dataclass(frozen=True)
 class SegmentReader:
-    """Reader of rows in segments of ``segment`` steps."""
+    """A reader of sequences, segment by segment, that computes log-probabilities and gradients.
+
+    Attributes:
+        observation: observation of the network.
+        windowing: how the network cuts long sequences into windows.
+        segment: number of steps of a segment.
+    """
 
     observation: Observation
     windowing: Windowing
@@ -163,11 +176,15 @@ class SegmentReader:
     def segments(
         self, weights: FlatWeights, row: Row, *, last: bool = False, events: bool = False
     ) -> Iterator[ReadSegment]:
-        """Yield the results of every segment of a row.
+        """Yield the log-probabilities and the gradient of every segment of a sequence.
 
         The caller may change the weights before it takes the next segment, which is then read with the new weights.
-        Nothing is learned from the last segment, so it has no gradient unless ``last``. With ``events``, for symbols,
-        results include the table of all possible next symbols.
+
+        Args:
+            weights: network and its weights.
+            row: the sequence.
+            last: whether to compute a gradient of the last segment too, from which nothing is learned usually.
+            events: whether to compute the log-probabilities of all possible next symbols.
         """
         begin, window, state = row.first, window_at(self.windowing, row.first), None
         while begin < row.n_steps:
@@ -189,7 +206,10 @@ class SegmentReader:
     def learn(
         self, weights: FlatWeights, row: Row, pieces: list[Piece], state: Any
     ) -> tuple[Tensor, Any, Tensor | None]:
-        """Return the log-probabilities, ``(S,)``, and the state after them, as ``read`` does, and the gradient."""
+        """Return log p and the state as ``read`` does, and the gradient of the mean of ``-log p`` for P weights.
+
+        ``weights`` is the network with the weights to read with; the other arguments are those of ``read``.
+        """
         with torch.inference_mode(False), torch.enable_grad():
             log_prob, state = self.read(weights.module, row, pieces, state)
             gradient = weights.gradient(log_prob)
@@ -197,9 +217,9 @@ class SegmentReader:
 
     @torch.no_grad()
     def events(self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any) -> Tensor:
-        """Return the log-probabilities of all possible next symbols at the steps of consecutive pieces.
+        """Return the log-probabilities of all possible next symbols at the steps of consecutive pieces, in nats.
 
-        The shape is ``(S, V)``, or ``(S, V + 1)`` with ends; values are in nats.
+        The shape is ``(S, V)``, or ``(S, V + 1)`` with ends. The arguments are those of ``read``.
         """
 
         def scored(batch: PaddedBatch, before: Any) -> tuple[Tensor, Any]:
@@ -208,7 +228,15 @@ class SegmentReader:
         return self._read(module, row, pieces, state, scored)[0]
 
     def read(self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any) -> tuple[Tensor, Any]:
-        """Return the log-probabilities of the steps of consecutive pieces, ``(S,)``, and the state after them."""
+        """Return log p of the S steps of consecutive pieces, ``(S,)`` in nats, and the network's state after them.
+
+        Args:
+            module: network with the weights to read with.
+            row: the sequence.
+            pieces: consecutive pieces of a segment.
+            state: the network's state before the first piece. None means that its window begins anew, and the steps of
+                the window before the piece are read first, without a gradient.
+        """
 
         def scored(batch: PaddedBatch, before: Any) -> tuple[Tensor, Any]:
             log_prob, _, after = batch_log_prob(module, self.observation, batch, before)
@@ -219,15 +247,10 @@ class SegmentReader:
     def _read(
         self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any, scored: Scored
     ) -> tuple[Tensor, Any]:
-        """Return the values of ``scored`` at the steps of consecutive pieces, ``(S, ...)``, and the state after them.
+        """Run the network over consecutive pieces; return what ``scored`` computes at their steps, and the state.
 
-        Args:
-            module: network with the weights to read with.
-            row: the sequence.
-            pieces: consecutive pieces of a segment.
-            state: the network's state before the first piece. None means that its window begins anew, and the steps of
-                the window before the piece are read first, without a gradient.
-            scored: function from a batch and the states before it to values ``(B, T, ...)`` and the states after it.
+        ``scored`` maps a batch and the network's states before it to values ``(B, T, ...)`` and the states after it.
+        The values of all S steps are joined, ``(S, ...)``. The other arguments are those of ``read``.
         """
         parts = []
         while pieces:
@@ -244,7 +267,7 @@ class SegmentReader:
 
     @torch.no_grad()
     def _state_before(self, module: SequenceModule[Any], row: Row, group: list[Piece]) -> Any:
-        """Return the network's states before pieces whose windows begin anew."""
+        """Return the network's states before pieces whose windows begin anew, after reading the windows so far."""
         state = module.start(len(group), None, None)
         if group[0].begin == group[0].window:
             return state

@@ -33,11 +33,11 @@ Gains = Callable[[float, float], np.ndarray]
 
 @dataclass(frozen=True)
 class GradientStatistics:
-    """Statistics of the gradients of segments at the fitted weights.
+    """Statistics of the gradients of segments at the fitted weights, by which updates are scaled.
 
     Attributes:
-        rms: root mean square of each weight's gradient, ``(P,)``.
-        max_norm: length to which longer gradients are scaled down.
+        rms: root mean square of the gradient of each of P weights, ``(P,)``.
+        max_norm: norm to which longer gradients are scaled down.
     """
 
     rms: Tensor
@@ -45,9 +45,9 @@ class GradientStatistics:
 
 
 def segment_length(examples: Sequence[Example], context: int | None) -> int:
-    """Return the number of steps that ``segment="auto"`` means for these training sequences.
+    """Return the length of a segment in steps for ``segment="auto"``: a quarter of the mean length of the sequences.
 
-    It is a quarter of their mean length, from 8 to 256, or to 128 for a network with a ``context``.
+    It is at least 8 and at most 256, or 128 for a network with a ``context``.
     """
     mean = np.mean([len(example.values) for example in examples])
     longest = LONGEST_SEGMENT if context is None else LONGEST_IN_WINDOWS
@@ -55,10 +55,10 @@ def segment_length(examples: Sequence[Example], context: int | None) -> int:
 
 
 def gradient_statistics(reader: SegmentReader, weights: FlatWeights, rows: Sequence[Row]) -> GradientStatistics:
-    """Return the statistics of the gradients of the first segments of ``rows``.
+    """Compute root mean squares and the largest norm of the gradients of the first segments of ``rows``.
 
-    All gradients are first clipped to twice the median length, because one much longer than the others, as at a first
-    step that training met once, would otherwise dominate the root mean squares.
+    ``reader`` computes the gradients at the fitted ``weights``. All are first clipped to twice the median norm, because
+    one much longer than the others, as at a first step that training met once, would otherwise dominate.
     """
 
     def gradients(n: int) -> Iterator[Tensor]:
@@ -75,7 +75,7 @@ def gradient_statistics(reader: SegmentReader, weights: FlatWeights, rows: Seque
 
 
 def held_out_part(train: list[Example], validation: list[Example]) -> tuple[list[Example], list[Example]]:
-    """Return the sequences that statistics are taken from, and those that rates are chosen on.
+    """Return two lists: sequences to measure gradients on, and sequences to choose learning rates on.
 
     The second are the validation part or, without one, the end of the training part: about a tenth and at most
     ``MAX_HELD_OUT`` steps, the last ones of several sequences or the end of a single one.
@@ -94,7 +94,7 @@ def held_out_part(train: list[Example], validation: list[Example]) -> tuple[list
 
 
 def at_most(examples: list[Example]) -> list[Example]:
-    """Return the first sequences, up to ``MAX_HELD_OUT`` steps together."""
+    """Return as many of the first sequences as have ``MAX_HELD_OUT`` steps together; the last one may be cut."""
     kept: list[Example] = []
     n_steps = 0
     for example in examples:
@@ -107,11 +107,12 @@ def at_most(examples: list[Example]) -> list[Example]:
 
 
 def choose_rates(gains: Gains, lr: float | None, decay: float | None) -> tuple[float, float]:
-    """Return the learning rate and the decay that gain most on held-out steps; a rate that is not None is kept.
+    """Choose the learning rate and the decay that improve the log-probability of held-out steps most.
 
-    Learning rates are tried by factors of three, up and down from 0.001 for as long as they gain, and then decays. If
-    the gain is not above zero by two standard errors over the segments, the chosen learning rate is 0, which gives the
-    static model.
+    ``gains`` is a function from the two rates to the gain of each held-out segment over the static model in nats. A
+    rate that is not None is kept. Learning rates are tried by factors of three, up and down from 0.001 for as long as
+    they gain, and then decays. If the gain is not above zero by two standard errors over the segments, the chosen
+    learning rate is 0, which gives the static model.
     """
     if lr is not None and decay is not None:
         return lr, decay
@@ -145,7 +146,7 @@ def _best_rate(total: Callable[[float], float]) -> float:
 
 
 def is_above_zero(gains: np.ndarray) -> bool:
-    """Return True if the mean of the gains is above zero by more than two standard errors."""
+    """Return True if the mean of the gains, one for each segment, is above zero by more than two standard errors."""
     n = len(gains)
     if n < 2 or not np.isfinite(gains).all():
         return False

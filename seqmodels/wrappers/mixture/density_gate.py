@@ -17,12 +17,13 @@ LIMIT = 20.0  # largest gain of one step, in nats
 
 @dataclass(frozen=True)
 class DensityGate(Weights):
-    """Gated weights ``w_t = softmax(b + s r_t)``, where ``r_t(k)`` is the recent mean gain of model k over the mixture.
+    """Weights of K densities that are learned while reading, ``w_t = softmax(b + s r_t)``.
 
+    ``r_t(k)`` is the recent mean gain of model k over the mixture, in nats:
     ``r_{t+1}(k) = λ r_t(k) + (1 - λ)(log p_k(x_t) - log p(x_t))``, with the gain clipped to ``LIMIT``. After each step,
     b and s are moved along the gradient of its log-probability with learning rate η: ``b += η (v_t - w_t)`` and
-    ``s += η (v_t - w_t) · r_t``, where v_t is the posterior. Densities have no symbols whose logits could be mixed and
-    normalised, so that only their weights are gated. The state is b, s and r.
+    ``s += η (v_t - w_t) · r_t``, where v_t is the posterior of the models given the step. Densities have no symbols
+    whose logits could be mixed and normalised, so only their weights are learned. The state is b, s and r.
 
     Attributes:
         bias: b at the start of a sequence, ``(K,)``.
@@ -72,12 +73,12 @@ class DensityGate(Weights):
 
     @classmethod
     def fit(cls, prior: np.ndarray, log_p: Sequence[np.ndarray]) -> DensityGate:
-        """Learn the start by passes over held-out sequences, beginning with the static weights ``prior``, ``(K,)``.
+        """Learn b and s for the start of a sequence by several passes over held-out sequences, and choose η and λ.
 
-        η and λ are those whose last pass gives the sequences the highest log-probability.
+        η and λ are those of a grid under which the learned weights give the sequences the highest log-probability.
 
         Args:
-            prior: static weights, ``(K,)``.
+            prior: static weights, with which the passes begin, ``(K,)``.
             log_p: log-probabilities of each step under each model, ``(T, K)`` nats for each sequence.
         """
         with np.errstate(divide="ignore"):
@@ -91,7 +92,10 @@ class DensityGate(Weights):
         return best
 
     def _learned(self, log_p: Sequence[np.ndarray]) -> tuple[DensityGate, float]:
-        """Return the gate after all passes, and the log-probability that it gives to the sequences, in nats."""
+        """Return the weights after all passes over the sequences, and the log-probability of the sequences under them.
+
+        ``log_p`` is the argument of ``fit``.
+        """
         bias, scale, k = self.bias, self.scale, len(self.bias)
         for n_passes in range(PASSES):
             for each in log_p:

@@ -41,7 +41,7 @@ CAUSAL = (Bytes, Characters, BPE)  # encodings whose symbols before a cut do not
 
 @dataclass(frozen=True)
 class CommonCuts:
-    """The places where several encodings of text begin a symbol together.
+    """The positions, called cuts, at which several encodings of a text all begin a symbol.
 
     Attributes:
         can_cut: True for a pair of ASCII bytes if the second is a cut after the first, ``(128, 128)`` bool.
@@ -71,15 +71,16 @@ class CommonCuts:
         return cls(can_cut)
 
     def places(self, values: np.ndarray) -> np.ndarray:
-        """Return the positions of the cuts among the bytes ``values``, ``(T,)``: ``(J,)``."""
+        """Return the positions of the J cuts among the bytes ``values``, ``(T,)``, shape ``(J,)``."""
         before, after = values[:-1], values[1:]
         is_ascii = (before < N_ASCII) & (after < N_ASCII)
         return 1 + np.flatnonzero(is_ascii & self.can_cut[before % N_ASCII, after % N_ASCII])
 
     def log_probs(self, member: SequenceModel, examples: list[Example]) -> list[np.ndarray]:
-        """Return the log-probability of each segment of sequences of bytes under a fitted model, in nats.
+        """Return the log-probability of each segment between two cuts under a fitted model, in nats.
 
-        The result has an array for each sequence, ``(J + 1,)`` for J cuts.
+        ``member`` is the model, and ``examples`` are sequences of bytes. The result has an array ``(J + 1,)`` for each
+        sequence with J cuts.
         """
         encoding = member.encoding_
         assert isinstance(encoding, Text), "checked when the mixture was made"
@@ -106,10 +107,15 @@ class CommonCuts:
         encoding: Encoding,
         events: tuple[np.ndarray, np.ndarray] | None,
     ) -> np.ndarray:
-        """Return the log-probabilities of the segments of one sequence, ``(J + 1,)``.
+        """Return the log-probabilities of the segments of one sequence under a model, ``(J + 1,)`` for J cuts.
 
-        ``steps`` are the log-probabilities of its symbols. ``events`` holds the log-probabilities of all symbols at
-        each step, and the first byte of each symbol; None for an encoding whose ASCII symbols are single bytes.
+        Args:
+            example: the sequence as bytes.
+            encoded: the sequence in the model's encoding.
+            steps: log-probabilities of its symbols, with the end if that is an event.
+            encoding: the model's encoding.
+            events: log-probabilities of all symbols at each step, and the first byte of each symbol; None for an
+                encoding whose ASCII symbols are single bytes.
         """
         cuts = self.places(np.asarray(example.values))
         ends = encoding.last_unit(np.asarray(encoded.values))
@@ -128,9 +134,9 @@ class CommonCuts:
         return np.where(lost, -np.inf, after - np.where(lost, 0.0, before))
 
     def on_bytes(self, example: Example, segments: np.ndarray, has_end: bool) -> np.ndarray:
-        """Return the log-probability of each byte of a sequence, ``(T,)``, or ``(T + 1,)`` with ends.
+        """Put the log-probability of each segment on its last byte, 0 on others: ``(T,)``, or ``(T + 1,)`` with an end.
 
-        The log-probability of a segment, one of ``segments``, ``(J + 1,)``, is on its last step; other steps have 0.
+        ``segments`` has the log-probabilities of the segments of a sequence of T bytes, ``(J + 1,)`` for J cuts.
         """
         steps = np.zeros(len(example.values) + has_end)
         steps[self.places(np.asarray(example.values))] = segments[:-1]
@@ -144,7 +150,7 @@ def text_of(example: Example) -> str:
 
 
 def in_encoding(example: Example, encoding: Encoding) -> Example:
-    """Return a sequence of bytes, and its source, encoded by another fitted encoding of text."""
+    """Encode a sequence of bytes, and its source, by another fitted encoding of text."""
     source = example.source
     if source is not None:
         source = encoding.encode(bytes(np.asarray(source, dtype=np.uint8)).decode())

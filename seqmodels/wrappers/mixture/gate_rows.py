@@ -6,7 +6,14 @@ from typing import NamedTuple
 
 
 class OddsBins(NamedTuple):
-    """The rows of weights from ``at`` on that the log-odds of the first ``n_models`` choose; see ``Layout.binned``."""
+    """The set of rows of weights from which the log-odds of the models choose, each rounded to a bin.
+
+    Attributes:
+        at: index of the first row.
+        n_bins: number of bins for the log-odds of one model.
+        n_models: number of models, the first ones, whose log-odds are used.
+        largest: bins divide the range from ``-largest`` to ``largest``.
+    """
 
     at: int
     n_bins: int
@@ -15,7 +22,14 @@ class OddsBins(NamedTuple):
 
 
 class Leads(NamedTuple):
-    """The rows of weights from ``at`` on that the best model of the last symbols chooses; see ``Layout.lead``."""
+    """The set of rows of weights from which the best model of the last symbols, and its lead over the next, choose.
+
+    Attributes:
+        at: index of the first row.
+        n_levels: number of leads that are distinguished.
+        step: difference of two leads, in nats.
+        decay: decay of the mean log-probability of the last symbols, by which models are compared.
+    """
 
     at: int
     n_levels: int

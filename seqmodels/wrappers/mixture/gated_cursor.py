@@ -24,10 +24,10 @@ class GatedState:
 
     Attributes:
         members: state of each member's cursor.
-        changed: weights that each sequence has changed.
+        changed: weights that each sequence has changed so far, in blocks of rows by their number.
         last: last symbol, ``(n,)``.
         before: symbol before the last, ``(n,)``.
-        recent: decayed mean of the nats that each model gave to the last symbols, ``(n, K)``.
+        recent: decayed mean of the log-probability of the last symbols under each of K models, ``(n, K)`` in nats.
         is_first: True if no step was read yet.
     """
 
@@ -41,11 +41,11 @@ class GatedState:
 
 @dataclass(frozen=True)
 class GatedCursor:
-    """Cursor that mixes the predictions of its members by a gate.
+    """A predictor, symbol by symbol, that mixes its members' predictions by logistic mixing with weights that learn.
 
     Attributes:
-        members: cursors of the members.
-        gate: fitted gate.
+        members: cursors of the K members.
+        gate: fitted weights, with which every sequence begins.
         columns: for each member, the columns of the mixture's inputs that it reads.
     """
 
@@ -54,7 +54,7 @@ class GatedCursor:
     columns: list[list[int]]
 
     def given(self, state: GatedState, inputs: Tensor) -> GatedState:
-        """Return the same state with the inputs of the next step, ``(n, U)``."""
+        """Return the state with U inputs of the next step, ``(n, U)``, which members read before they predict it."""
         return replace(state, members=given_to_each(self.members, state.members, self.columns, inputs))
 
     def start(self, source: Source = None, n: int = 1) -> GatedState:
@@ -111,12 +111,15 @@ class GatedCursor:
         return [cursor.distribution(s) for cursor, s in zip(self.members, state.members, strict=True)]
 
     def _log_odds(self, predictions: list[Prediction]) -> np.ndarray:
-        """Return the log-odds of every decision under each of the K models, ``(n, n_nodes, K)``."""
+        """Return the log-odds of each binary decision of the next symbol under each model, ``(n, n_nodes, K)``."""
         each = [log_odds_of_all(self.gate.layout.code, p.log_probs().cpu().numpy()) for p in predictions]
         return np.stack(each, axis=-1)
 
     def _rows(self, state: GatedState, odds: np.ndarray) -> np.ndarray:
-        """Return the rows of weights that each decision chooses, ``(n, n_nodes, J)``."""
+        """Return the indices of the J rows of weights that each binary decision chooses, ``(n, n_nodes, J)``.
+
+        ``odds`` are the log-odds of the decisions under each model, ``(n, n_nodes, K)``.
+        """
         layout = self.gate.layout
         node = np.arange(layout.code.n_nodes)
         depth = np.array([int(i).bit_length() for i in node])  # 0 is the end, 1 the highest bit
@@ -126,7 +129,11 @@ class GatedCursor:
         return np.concatenate([of_contexts, layout.binned(odds)[..., None], of_lead[..., None]], axis=-1)
 
     def _mixed(self, state: GatedState, odds: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the log-odds of every decision under the mixture, ``(n, n_nodes)``."""
+        """Return the log-odds of every binary decision under the mixture, ``(n, n_nodes)``.
+
+        ``odds`` are those of the models, ``(n, n_nodes, K)``, and ``rows`` the chosen rows of weights,
+        ``(n, n_nodes, J)``.
+        """
         weights = self.gate.weights[rows]  # (n, n_nodes, J, K)
         for i, changed in enumerate(state.changed):
             block = rows[i] // BLOCK
@@ -136,7 +143,7 @@ class GatedCursor:
         return np.asarray(np.einsum("nik,nijk->ni", odds, weights))
 
     def _after(self, changed: Changed, rows: np.ndarray, step: np.ndarray) -> Changed:
-        """Return the changed weights after the rows ``rows``, ``(B, J)``, have moved by ``step``, ``(B, K)``."""
+        """Add ``step``, ``(B, K)``, to the weights in ``rows``, ``(B, J)``, of B decisions; return what has changed."""
         if self.gate.rate == 0:
             return changed
         after = dict(changed)

@@ -50,13 +50,16 @@ def hold_out_steps(
 
 
 def next_character(values: np.ndarray, at: int) -> int:
-    """Return the first position from ``at`` on where a byte begins a character; ``at`` if there is none."""
+    """Return the first position from ``at`` on where one of the UTF-8 bytes ``values`` begins a character.
+
+    It is ``at`` if there is none.
+    """
     begins = np.flatnonzero((np.asarray(values[at:]) & 0xC0) != 0x80)
     return at + int(begins[0]) if len(begins) else at
 
 
 def segment(example: Example, begin: int, end: int, encoding: Encoding) -> Example:
-    """Return steps ``begin`` to ``end`` of a sequence without a source, as a sequence of its own."""
+    """Cut steps ``begin`` to ``end - 1`` out of a sequence without a source, as a sequence of its own."""
     values = np.asarray(example.values)[begin:end]
     states = None if example.states is None else example.states[begin:end]
     inputs = None if example.inputs is None else example.inputs[begin:end]

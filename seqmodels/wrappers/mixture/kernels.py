@@ -17,7 +17,7 @@ def fixed_share_steps(log_p: np.ndarray, log_prior: np.ndarray, rate: float) -> 
     ``FixedShare`` gives the recursion.
 
     Args:
-        log_p: log-probability of each step under each model, ``(T, K)`` nats.
+        log_p: log-probability of each step under each of K models, ``(T, K)`` nats.
         log_prior: log-weights at the start, ``(K,)``.
         rate: switching rate α.
     """
@@ -48,10 +48,16 @@ def fixed_share_steps(log_p: np.ndarray, log_prior: np.ndarray, rate: float) -> 
 
 @compiled
 def gated_density_steps(log_p: np.ndarray, state: np.ndarray, rate: float, decay: float, limit: float) -> np.ndarray:
-    """Return the log-probability of each step under a mixture with gated weights, ``(T,)`` nats.
+    """Return the log-probability of each step under a mixture with learned weights, ``(T,)`` nats.
 
-    ``DensityGate`` gives the recursion; ``log_p``, ``(T, K)`` nats, is the log-probability of each step under each
-    model. ``state``, which holds b, s and r, is changed in place.
+    ``DensityGate`` gives the recursion.
+
+    Args:
+        log_p: log-probability of each step under each of K models, ``(T, K)`` nats.
+        state: b, s and r, ``(2 K + 1,)``, which are changed in place.
+        rate: learning rate η.
+        decay: decay λ of the recent gains.
+        limit: largest gain of a step.
     """
     n_steps, n_models = log_p.shape
     steps, joint, weight = np.empty(n_steps), np.empty(n_models), np.empty(n_models)
@@ -87,7 +93,7 @@ def gated_density_steps(log_p: np.ndarray, state: np.ndarray, rate: float, decay
 
 @compiled
 def row_of_odds(bins: OddsBins, log_odds: np.ndarray) -> int:
-    """Return the row of weights that the log-odds of one decision, ``(K,)``, choose."""
+    """Return the index of the row of weights that the log-odds of one decision under K models, ``(K,)``, choose."""
     row = 0
     for k in range(bins.n_models):
         place = math.floor((log_odds[k] + bins.largest) * (bins.n_bins / (2 * bins.largest)))
@@ -97,7 +103,13 @@ def row_of_odds(bins: OddsBins, log_odds: np.ndarray) -> int:
 
 @compiled
 def row_of_lead(leads: Leads, recent: np.ndarray, n_decisions: int) -> int:
-    """Return the row of a symbol's first decision, given the nats that models gave to the last symbols, ``(K,)``."""
+    """Return the index of the row of weights for the first decision of a symbol, chosen by the best model.
+
+    Args:
+        leads: the set of rows.
+        recent: mean log-probability of the last symbols under each of K models, ``(K,)`` nats.
+        n_decisions: number of rows for one model and lead, one for each place of a decision in the symbol.
+    """
     best = 0
     for k in range(1, len(recent)):
         if recent[k] > recent[best]:
@@ -123,16 +135,17 @@ def gated_symbol_steps(
     bins: OddsBins,
     leads: Leads,
 ) -> np.ndarray:
-    """Return the log-probability of each step of a sequence by logistic mixing, ``(T,)`` nats.
+    """Return the log-probability of each step of a sequence by logistic mixing of K models, ``(T,)`` nats.
 
     ``weights`` are changed in place, as ``SymbolGate`` explains.
 
     Args:
-        log_odds: log-odds of each of B decisions under each model, ``(T, B, K)``.
+        log_odds: log-odds of each of B binary decisions of a symbol under each model, ``(T, B, K)``.
         bits: outcome of each decision, 0 or 1, ``(T, B)``; -1 where there is nothing to decide.
-        nodes: node of each decision, by which rows of a block are found, ``(T, B)``.
-        contexts: first row of each set's block, ``(T, J)``; for a set without nodes its only row, written ``-1 - row``.
-        weights: weights of all rows, ``(R, K)``.
+        nodes: node of each decision in the binary code of symbols, by which a row is found in its block, ``(T, B)``.
+        contexts: first row of the block that each of J sets of rows offers, ``(T, J)``; for a set without nodes its
+            only row, written ``-1 - row``.
+        weights: weights of all R rows, ``(R, K)``.
         rate: learning rate η.
         bins: set of rows that the models' log-odds choose.
         leads: set of rows that the best model of the last symbols chooses.
@@ -187,9 +200,9 @@ def log_sigmoid_of(x: float) -> float:
 def restore_rows(
     bits: np.ndarray, nodes: np.ndarray, contexts: np.ndarray, weights: np.ndarray, fitted: np.ndarray
 ) -> None:
-    """Restore the rows of ``weights``, ``(R, K)``, that ``gated_symbol_steps`` changed, from ``fitted``, ``(R, K)``.
+    """Copy the rows of ``weights`` that ``gated_symbol_steps`` may have changed back from ``fitted``, both ``(R, K)``.
 
-    Only the rows that ``contexts`` choose are restored.
+    ``bits``, ``nodes`` and ``contexts`` are arguments of that function, which say what rows were chosen.
     """
     for t in range(bits.shape[0]):
         for b in range(bits.shape[1]):

@@ -47,12 +47,13 @@ class Mixture(SequenceModel):
     """Several models as one: ``p(x_t | x_<t)`` is combined from ``p_k(x_t | x_<t)`` of every member k.
 
     Args:
-        models: the members, of any families; ``fit`` fits clones of them. All members read by one encoding, or text by
-            ``Bytes``, ``Characters`` and ``BPE``. If their encodings differ, the probabilities of segments are combined
-            that end where all encodings begin a symbol, about a word each (``mixture/segments.py`` defines them, and
-            shows that the probabilities of all texts then sum to at most one), with ``"static"``, ``"posterior"`` or
-            ``"switching"`` weights. The nats of a segment then stand on its last byte, the figure is a ``bound``, and
-            there are no predictions of steps: no ``cursor``, ``sample``, ``stream`` or ``predict_next``.
+        models: the members, of any families; ``fit`` fits clones of them. They read by one encoding, or text by
+            ``Bytes``, ``Characters`` and ``BPE``. If their encodings differ, the mixture combines probabilities of
+            segments of about a word, which end where all encodings begin a symbol; the module
+            ``wrappers.mixture.different_encodings`` defines them, and shows that the probabilities of all texts sum to
+            at most one. Weights are then ``"static"``, ``"posterior"`` or ``"switching"``; the log-probability of a
+            segment is on its last byte; likelihoods are lower bounds; and there are no predictions of steps: no
+            ``cursor``, ``sample``, ``stream`` or ``predict_next``.
         weights: how the members are combined.
 
             - ``"static"``: ``Σ_k w_k p_k(x_t | x_<t)``, with weights from EM.
@@ -113,7 +114,7 @@ class Mixture(SequenceModel):
         return not self._reads_apart()
 
     def _reads_apart(self) -> bool:
-        """Return True if members name different encodings of text, and the mixture names none."""
+        """Return True if the members read text by different encodings, and the mixture has none of its own."""
         each = [Bytes() if model.encoding == "auto" else model.encoding for model in self.models]
         is_text = all(isinstance(encoding, Text) for encoding in each)
         return self.encoding == "auto" and is_text and len({repr(encoding) for encoding in each}) > 1
@@ -147,7 +148,7 @@ class Mixture(SequenceModel):
         return 1.0 if not (timed := self._timed()) else timed[0]._time_step
 
     def _timed(self) -> list[SequenceModel]:
-        """Return the models that read times; raise ``ValueError`` if they count them in different units."""
+        """Return the members that read times. Raises ``ValueError`` if they count them in different units."""
         models = self.models if isinstance(self.models, list | tuple) else []
         timed = [model for model in models if isinstance(model, SequenceModel) and model._times_in is not None]
         units = {(model._times_in, model._time_step) for model in timed}
@@ -258,7 +259,7 @@ class Mixture(SequenceModel):
             X, y: sequences, or pairs, from which the weights are learned, and on which no model should have been
                 trained. Their past, if they have one, is not read. None needs ``prior``, or leaves all weights equal.
             weights: argument of the constructor; ``"contextual"``, ``"switching"`` and ``"gated"`` need ``X``.
-            prior: weights to use instead of learning them from ``X``, ``(K,)``, summing to one.
+            prior: weights to use instead of learning them from ``X``, for K models, ``(K,)``, summing to one.
 
         Raises:
             IncomparableError: If the models' likelihoods are of different things.
@@ -368,11 +369,11 @@ class Mixture(SequenceModel):
         return member
 
     def _columns_of(self, names: tuple[str, ...]) -> list[int]:
-        """Return the positions, among the mixture's inputs, of the inputs that a member reads."""
+        """Return the columns of the inputs ``names``, which a member reads, among the mixture's inputs."""
         return [self.input_names_.index(name) for name in names]
 
     def _learn_weights(self, held_out: list[Example], prior: np.ndarray | None) -> None:
-        """Learn the weights from held-out steps; if there are none, the weights are ``prior``, or equal."""
+        """Learn the weights from held-out sequences; if there are none, take ``prior``, ``(K,)``, or equal weights."""
         sample_weight = [example.weight for example in held_out]
         log_p = self._log_probs_of_members(held_out)
         if prior is None:
@@ -431,9 +432,9 @@ class Mixture(SequenceModel):
         return [self.cuts_.on_bytes(example, segments, has_end) for example, segments in pairs]
 
     def _log_probs_of_members(self, examples: list[Example]) -> list[np.ndarray]:
-        """Return, for each sequence, the log-probability of each step under every member, ``(T, K)``.
+        """Return the log-probability of each step under each of K members, ``(T, K)`` in nats, for each sequence.
 
-        If members read by different encodings, steps are the segments that they have in common.
+        If members read by different encodings, steps are the segments between common cuts.
         """
         cuts = self.cuts_
         members = self._members_in_precision()
@@ -447,7 +448,7 @@ class Mixture(SequenceModel):
         return _with_inputs(examples, self._columns_of(member.input_names_))
 
     def _groups(self, examples: list[Example]) -> Iterator[list[Example]]:
-        """Yield groups of examples whose tables of all symbols fit in memory together."""
+        """Yield groups of sequences whose tables of log-probabilities of all symbols fit in memory together."""
         group: list[Example] = []
         n_numbers = 0
         for example in examples:
@@ -461,7 +462,10 @@ class Mixture(SequenceModel):
             yield group
 
     def _decisions(self, layout: Layout, examples: list[Example]) -> tuple[list[np.ndarray], list[GatedDecisions]]:
-        """Return the log-odds of each sequence's decisions under each member, ``(T, B, K)``, and the decisions."""
+        """Encode the symbols of each sequence as binary decisions; return their log-odds and the decisions.
+
+        The log-odds under each of K members are ``(T, B, K)``, with B decisions for a symbol.
+        """
         decisions, each = [GatedDecisions.of(layout, np.asarray(example.values)) for example in examples], []
         for member in self._members_in_precision():
             odds: list[np.ndarray] = []
@@ -487,7 +491,6 @@ class Mixture(SequenceModel):
         return MixtureCursor(members, self.weights_, columns)
 
     def _members_in_precision(self) -> list[SequenceModel]:
-        """Return the members, set to compute in the dtype and on the device of the mixture."""
         self._setting()
         return [computing_in(member, self.dtype, self.device) for member in self.members_]
 
@@ -557,7 +560,7 @@ def _with_inputs(examples: list[Example], columns: list[int]) -> list[Example]:
 
 
 def _joined_scaling(scalings: Sequence[InputScaling | None]) -> InputScaling | None:
-    """Return one scaling for the inputs of all members; None if no member reads inputs.
+    """Return one standardisation for the inputs of all members; None if no member reads inputs.
 
     Raises:
         ValueError: If members standardise one input differently, or count dates or times in different units.

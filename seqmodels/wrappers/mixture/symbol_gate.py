@@ -37,10 +37,13 @@ LEAD_STEP, LEADS = 0.125, 4  # nats of one step of the best model's lead, and nu
 
 @dataclass(frozen=True)
 class Layout:
-    """The rows of weights that belong to the decisions of an alphabet.
+    """The order of all rows of weights in one matrix, for the binary decisions of an alphabet.
+
+    A row has a weight for each of K models. Contexts, such as the last symbol, choose rows; a set is all rows for one
+    kind of context.
 
     Attributes:
-        code: decisions of the alphabet.
+        code: binary code of the alphabet, which says what is decided.
         n_models: K, the number of models.
         n_leads: number of leads of the best model that are distinguished; 0 if weights do not depend on the best model.
     """
@@ -51,53 +54,53 @@ class Layout:
 
     @property
     def n_last(self) -> int:
-        """Number of blocks of rows for the last symbol, which may also be the start of the sequence."""
+        """Number of last symbols, the start of a sequence included, that have rows of their own; others share rows."""
         return max(1, min(self.code.size + 1, MAX_ROWS // self.code.n_nodes))
 
     @property
     def n_pairs(self) -> int:
-        """Number of rows for the last two symbols."""
+        """Number of rows for pairs of last symbols; pairs share rows if there are more."""
         return min((self.code.size + 1) ** 2, MAX_ROWS // 2)
 
     @property
     def n_bins(self) -> int:
-        """Number of bins for the log-odds of one model."""
+        """Number of bins to which the log-odds of one model are rounded."""
         return N_BINS[self.n_models - 1] if self.n_models <= len(N_BINS) else FEWEST_BINS
 
     @property
     def n_binned(self) -> int:
-        """Number of models whose log-odds choose rows."""
+        """Number of models, the first ones, whose log-odds choose rows."""
         return min(self.n_models, MOST_BINNED)
 
     @property
     def bins_at(self) -> int:
-        """Index of the first row of weights in the set from which the models' log-odds choose."""
+        """Index of the first row of the set from which the models' log-odds choose."""
         return self.code.n_nodes * (1 + self.n_last) + self.n_pairs
 
     @property
     def leads_at(self) -> int:
-        """Index of the first row of weights in the set from which the best model of the last symbols chooses."""
+        """Index of the first row of the set from which the best model of the last symbols chooses."""
         return self.bins_at + int(self.n_bins**self.n_binned)
 
     @property
     def n_rows(self) -> int:
-        """Number of rows of weights in all sets together."""
         return self.leads_at + (1 + self.n_leads * self.n_models) * (self.code.n_bits + 1)
 
     @property
     def odds_bins(self) -> OddsBins:
-        """The set of rows that log-odds choose."""
+        """The set of rows from which the models' log-odds choose, for the compiled loops."""
         return OddsBins(self.bins_at, self.n_bins, self.n_binned, LARGEST_BINNED)
 
     @property
     def leads(self) -> Leads:
-        """The set of rows that the best model of the last symbols chooses."""
+        """The set of rows from which the best model of the last symbols chooses, for the compiled loops."""
         return Leads(self.leads_at, self.n_leads, LEAD_STEP, RECENT_DECAY)
 
     def contexts(self, last: np.ndarray, before: np.ndarray) -> np.ndarray:
-        """Return the first rows that ``kernels.gated_symbol_steps`` takes, ``(..., 3)``, for the last two symbols.
+        """Return the rows that the last two symbols choose in the first three sets, ``(..., 3)``.
 
-        ``last`` and ``before`` are these symbols; V stands for the start of the sequence.
+        They are in the form that ``kernels.gated_symbol_steps`` takes. ``last`` and ``before`` are the last symbol and
+        the one before it, ``(...)``; V stands for the start of the sequence.
         """
         n_nodes = self.code.n_nodes
         block = n_nodes * (1 + last % self.n_last)
@@ -105,16 +108,17 @@ class Layout:
         return np.stack([np.zeros_like(block), block, -1 - pair], axis=-1)
 
     def binned(self, log_odds: np.ndarray) -> np.ndarray:
-        """Return the row that log-odds ``(..., K)`` choose, ``(...)``."""
+        """Return the index of the row that log-odds, ``(..., K)``, choose, shape ``(...)``."""
         n = self.n_bins
         bins = np.floor((log_odds[..., : self.n_binned] + LARGEST_BINNED) * (n / (2 * LARGEST_BINNED)))
         place = n ** np.arange(self.n_binned - 1, -1, -1)
         return np.asarray(self.bins_at + (np.clip(bins, 0, n - 1).astype(np.int64) * place).sum(-1))
 
     def lead(self, recent: np.ndarray) -> np.ndarray:
-        """Return the row of a symbol's first decision, ``(n,)``; the rows of the other decisions follow it.
+        """Return the index of the row for a symbol's first decision that the best model chooses, ``(n,)``.
 
-        It is chosen by ``recent``, the mean nats that each model gave to the last symbols, ``(n, K)``.
+        The rows of the other decisions follow it. ``recent`` has the mean log-probability of the last symbols under
+        each model, ``(n, K)`` in nats.
         """
         best = recent.argmax(-1)
         others = np.sort(recent, axis=-1)
@@ -126,12 +130,12 @@ class Layout:
 
 @dataclass(frozen=True)
 class GatedDecisions:
-    """A sequence as decisions.
+    """The symbols of a sequence as binary decisions, B for each of T steps.
 
     Attributes:
         bits: outcome of each decision, ``(T, B)``; -1 where there is nothing to decide.
-        nodes: node of each decision, ``(T, B)``.
-        contexts: first rows that the last two symbols choose, ``(T, 3)``.
+        nodes: node of each decision in the binary code, ``(T, B)``.
+        contexts: rows that the last two symbols choose, ``(T, 3)``, see ``Layout.contexts``.
     """
 
     bits: np.ndarray
@@ -140,7 +144,7 @@ class GatedDecisions:
 
     @classmethod
     def of(cls, layout: Layout, values: np.ndarray) -> GatedDecisions:
-        """Return the decisions of the encoded symbols ``values``, ``(S,)``."""
+        """Convert encoded symbols ``values``, ``(S,)``, to decisions."""
         code = layout.code
         decisions = BinaryDecisions.of(code, values)
         past, n_steps = np.concatenate([[code.size, code.size], np.asarray(values, np.int64)]), len(decisions.bits)
@@ -155,11 +159,11 @@ def log_sigmoid(x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SymbolGate:
-    """A fitted gate: the weights with which every sequence begins, and the rate at which they learn.
+    """Fitted logistic mixing: the weights with which every sequence begins, and the rate at which they learn.
 
     Attributes:
-        layout: rows of weights of the alphabet.
-        weights: weights of all rows, ``(R, K)``.
+        layout: what the R rows of weights stand for.
+        weights: weights of K models in all rows, ``(R, K)``.
         rate: learning rate η; 0 if weights stay as they are.
     """
 
@@ -184,13 +188,11 @@ class SymbolGate:
         *,
         learns: bool = True,
     ) -> SymbolGate:
-        """Learn the weights by passes over held-out sequences, beginning with the static weights.
-
-        η is the rate that gives the highest log-probability in one pass.
+        """Learn the weights by passes over held-out sequences; η is the rate that is best in a single pass.
 
         Args:
-            layout: rows of weights of the alphabet.
-            prior: static weights, ``(K,)``.
+            layout: what the rows of weights stand for.
+            prior: static weights of the K models, with which all rows begin, ``(K,)``.
             log_odds: log-odds of each sequence's decisions under each model, ``(T, B, K)``.
             decisions: decisions of each sequence.
             learns: True if weights go on learning within a sequence.
@@ -204,7 +206,10 @@ class SymbolGate:
         return cls(layout, weights, best if learns else 0.0)
 
     def steps(self, log_odds: Sequence[np.ndarray], decisions: Sequence[GatedDecisions]) -> list[np.ndarray]:
-        """Return the log-probability of each step of each sequence in nats, a list of ``(T,)`` arrays."""
+        """Return the log-probability of each step of each sequence in nats, a list of ``(T,)`` arrays.
+
+        ``log_odds`` has the log-odds of the decisions under each model, ``(T, B, K)`` for each sequence.
+        """
         # Imported here because numba takes a while to load.
         from seqmodels.wrappers.mixture.kernels import restore_rows
 
@@ -225,9 +230,9 @@ def _run(
     log_odds: Sequence[np.ndarray],
     decisions: Sequence[GatedDecisions],
 ) -> float:
-    """Learn from sequences one after the other, and return their log-probability in nats.
+    """Learn the ``weights`` in place from sequences, one after the other; return their log-probability in nats.
 
-    A step is scored before it is learned from.
+    A step is scored before it is learned from. The other arguments are described in ``SymbolGate``.
     """
     each = zip(log_odds, decisions, strict=True)
     return sum(float(_steps(layout, weights, rate, odds, one).sum()) for odds, one in each)
@@ -236,7 +241,10 @@ def _run(
 def _steps(
     layout: Layout, weights: np.ndarray, rate: float, log_odds: np.ndarray, decisions: GatedDecisions
 ) -> np.ndarray:
-    """Return the log-probability of each step of one sequence, ``(T,)`` nats; ``weights`` are changed in place."""
+    """Return the log-probability of each step of one sequence, ``(T,)`` nats; ``weights`` are changed in place.
+
+    ``log_odds`` are those of its decisions under each model, ``(T, B, K)``, and ``rate`` is the learning rate.
+    """
     from seqmodels.wrappers.mixture.kernels import gated_symbol_steps
 
     bits, nodes, contexts = decisions.bits, decisions.nodes, decisions.contexts

@@ -22,7 +22,7 @@ SMALLEST_RATE, RATES_TRIED = 1e-6, 25  # smallest switching rate, and number of 
 
 
 class Weights(ABC):
-    """Weights of K models that follow the probabilities which each model gave to the steps so far.
+    """A rule for the weights of K models in a mixture, which follow the probabilities of the steps under each model.
 
     To add one, define its state, a row of S numbers for each sequence, and how a step changes it. ``are_fixed`` is True
     if the weights never change.
@@ -57,11 +57,13 @@ class Weights(ABC):
 
 @dataclass(frozen=True)
 class FixedShare(Weights):
-    """Weights ``w_{t+1} = (1 - α) v_t + α π``, where v_t is the posterior of the models; the state is ``log w_t``.
+    """Weights ``w_{t+1} = (1 - α) v_t + α π``, where v_t is the posterior of the models after step t.
+
+    The state is ``log w_t``.
 
     Attributes:
-        prior: π, ``(K,)``, summing to one.
-        rate: α, from 0 to 1.
+        prior: π, the weights of K models at the first step, ``(K,)``, summing to one.
+        rate: switching rate α, from 0 to 1.
     """
 
     prior: np.ndarray
@@ -116,7 +118,7 @@ def log_sum_exp(values: np.ndarray) -> np.ndarray:
 
 
 def fit_prior(log_p: Sequence[np.ndarray], sample_weight: Sequence[float], n_models: int) -> np.ndarray:
-    """Return the weights ``(K,)`` under which a mixture at every step is most probable, by EM from equal weights.
+    """Estimate the static weights of the mixture, ``(K,)``, by EM, which begins with equal weights.
 
     A Dirichlet prior counts each model as right once more than it was, so that no weight becomes zero. All weights are
     equal if there are no steps to learn from.
@@ -125,7 +127,7 @@ def fit_prior(log_p: Sequence[np.ndarray], sample_weight: Sequence[float], n_mod
         log_p: log-probability of each step under each model, ``(T, K)`` nats for each sequence. Steps that are
             impossible under every model are left out.
         sample_weight: weight of each sequence.
-        n_models: K.
+        n_models: number K of models.
     """
     if not len(log_p):
         return np.full(n_models, 1 / n_models)
@@ -149,10 +151,14 @@ def fit_prior(log_p: Sequence[np.ndarray], sample_weight: Sequence[float], n_mod
 
 
 def fit_rate(prior: np.ndarray, log_p: Sequence[np.ndarray], sample_weight: Sequence[float]) -> float:
-    """Return the switching rate α under which held-out sequences are most probable.
+    """Return the switching rate α with the highest log-probability of held-out sequences.
 
-    It is searched on a logarithmic grid, and then refined. ``prior``, ``(K,)``, are the static weights; ``log_p``,
-    ``(T, K)`` nats for each sequence, the log-probability of each step under each model.
+    It is searched on a logarithmic grid, and then refined.
+
+    Args:
+        prior: static weights of K models, ``(K,)``.
+        log_p: log-probability of each step under each model, ``(T, K)`` nats for each sequence.
+        sample_weight: weight of each sequence.
     """
     from scipy.optimize import minimize_scalar
 
@@ -170,5 +176,5 @@ def fit_rate(prior: np.ndarray, log_p: Sequence[np.ndarray], sample_weight: Sequ
 
 
 def _finite_sum(steps: np.ndarray) -> float:
-    """Return the sum of the finite steps, without steps that are impossible under every model."""
+    """Sum the log-probabilities of steps, without those that are impossible under every model (-inf)."""
     return float(steps[np.isfinite(steps)].sum())

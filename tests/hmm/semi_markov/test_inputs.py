@@ -302,7 +302,7 @@ def test_refused_in_words() -> None:
         (lambda: made(HSMM, 3, algorithm="stepwise", **CHOSEN).fit(X), "fits no regressions on inputs"),
         (lambda: made(HSMM, 3, training__tied=[0, 0, 1], **CHOSEN).fit(X), "tied are fitted without inputs"),
         (lambda: made(HSMM, 3, **CHOSEN).partial_fit(X), "partial_fit reads no inputs"),
-        (lambda: fitted.forecast_states(X), "call forecast"),
+        (lambda: fitted.forecast_states(X), "reads the inputs turn, move; pass inputs="),
         (lambda: fitted.stream().update([0.0]), "reads the inputs turn, move; pass inputs="),
         (lambda: fitted.cursor().distribution(fitted.cursor().start()), "those of the next step are not known"),
         (lambda: fitted.set_params(warm_start=True, input_effects__emissions=None).fit(X), "differs from what was fit"),

@@ -51,10 +51,10 @@ def section(comparison: ComparisonData) -> Section | None:
 
 
 def within_kinds(comparison: ComparisonData) -> pd.DataFrame:
-    """Return a frame of the ranked models of each kind, static and adaptive, as text.
+    """Rank static models among themselves and adaptive models among themselves; return one frame of texts.
 
-    Its columns are ``memory`` (the kind), ``rank`` within the kind, ``model``, ``score``, and ``difference`` to the
-    best model of the kind with its interval and p-value.
+    Its columns are ``memory`` (static or adaptive), ``rank`` within the kind, ``model``, ``score``, and ``difference``
+    to the best model of the kind with its interval and p-value.
     """
     frame = comparison.frame
     memory, scores = (dict(zip(frame["model"], frame[column], strict=True)) for column in ("memory", "score"))
@@ -82,9 +82,10 @@ def _lead_in_words(comparison: ComparisonData, name: str, other: str) -> str:
 
 
 def _gains_table(gains: dict[str, pd.DataFrame], others: dict[str, str]) -> pd.DataFrame:
-    """Return the gains as text, a row for each octave of positions and a column for each adaptive model.
+    """Return the gains as text, a row for each octave (positions 2^i to 2^(i+1) - 1), a column for each adaptive model.
 
-    ``gains`` has the frame of ``gain_by_position`` for each adaptive model, and ``others`` the static model beside it.
+    ``gains`` has the frame of ``gain_by_position`` for each adaptive model, and ``others`` the name of the static model
+    that it was compared with.
     """
     first = next(iter(gains.values()))
     result = pd.DataFrame(

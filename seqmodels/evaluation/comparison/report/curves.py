@@ -23,7 +23,7 @@ MIN_SEQUENCES = 20  # with fewer sequences, positions are not averaged over enou
 
 
 def position(comparison: ComparisonData) -> Section | None:
-    """Return the section on nats against position, which shows how models profit from context.
+    """Return the section that plots nats per unit against position, to show how models profit from context.
 
     Return None if every test sequence has a single unit.
     """
@@ -39,10 +39,9 @@ def position(comparison: ComparisonData) -> Section | None:
 
 
 def _position_in_words(comparison: ComparisonData) -> str:
-    """Return a sentence on how far each model leads the baseline in the first steps and in the later ones.
+    """Return a sentence on how far each model is ahead of the baseline in the first steps and in the later ones.
 
-    Differences are compared, and not scores, because both models are scored on the same content. With few sequences the
-    sentence only says that positions cannot be compared.
+    With few sequences the sentence only says that positions cannot be compared.
     """
     if len(comparison.test) < MIN_SEQUENCES:
         return (

@@ -35,9 +35,9 @@ def readable_steps(item: Item) -> list[str]:
 
 
 def readable_nats(item: Item, steps: np.ndarray) -> np.ndarray:
-    """Return the nats of each of ``readable_steps``, without the end of the sequence, if it was scored.
+    """Return the log-probability of each step as a reader sees it, ``(T,)`` in nats, without the end of the sequence.
 
-    ``steps`` has the nats of each scored step. For a text the nats of the bytes of a character are summed.
+    ``steps`` has the log-probability of each scored unit. For a text those of the bytes of a character are summed.
     """
     if not isinstance(item, str):
         return np.asarray(steps[: len(item)], dtype=float)
@@ -63,6 +63,6 @@ def times_of(sequences: Sequences, i: int, start: int, end: int) -> dict[str, An
 
 
 def scale_of(sequences: Sequences) -> Scale:
-    """Return the colour scale that all images of a page share, from the first frames of the first sequences."""
+    """Return the colour scale for all images of a report, estimated from the first frames of the first sequences."""
     some = [np.asarray(item[:SCALE_FRAMES]) for item in sequences.items[:SCALE_SEQUENCES]]
     return Scale(some, sequences.features)

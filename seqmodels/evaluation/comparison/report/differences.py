@@ -60,7 +60,7 @@ class Passage:
 
 
 def section(comparison: ComparisonData) -> Section | None:
-    """Return the section that sets the best model against the baseline, or against the second if the baseline is best.
+    """Return the section on where the best model differs most from the baseline (or the second, if it is the baseline).
 
     Return None if fewer than two models have a rank.
     """
@@ -69,7 +69,7 @@ def section(comparison: ComparisonData) -> Section | None:
 
 
 def runner_up_section(comparison: ComparisonData) -> Section | None:
-    """Return the section that sets the best model against the second, or None if ``section`` is about the same two."""
+    """Return the section on where the best model differs from the second, or None if ``section`` is on the same two."""
     ranked = comparison.ranked
     if len(ranked) < 2 or two_models(comparison) == (ranked[0], ranked[1]):
         return None
@@ -82,7 +82,10 @@ def _section_of(comparison: ComparisonData, anchor: str, a: str, b: str) -> Sect
 
 
 def two_models(comparison: ComparisonData) -> tuple[str, str] | None:
-    """Return the names of the best model and of the one to set it against, or None if fewer than two have a rank."""
+    """Return the names of the best model and of the baseline, or of the second if the best is the baseline.
+
+    Return None if fewer than two models have a rank.
+    """
     ranked = comparison.ranked
     if len(ranked) < 2:
         return None
@@ -90,7 +93,7 @@ def two_models(comparison: ComparisonData) -> tuple[str, str] | None:
 
 
 def bounded_difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return ``a - b`` in nats, clipped to ``MAX_DIFFERENCE`` either way, so that no lead at one step is infinite.
+    """Return ``a - b``, log-probabilities in nats, clipped to ``±MAX_DIFFERENCE``, so that no difference is infinite.
 
     The difference is 0.0 where both are -inf.
     """
@@ -120,7 +123,7 @@ def _text(comparison: ComparisonData, a: str, b: str) -> Markup:
 
 
 def passages(comparison: ComparisonData, a: str, b: str) -> list[Passage]:
-    """Return all passages of the test data, the largest difference between models a and b, either way, first."""
+    """Cut the test texts into passages and return them, the largest difference between models a and b first."""
     test = comparison.test
     each_a, each_b = (comparison.log_prob_steps[name] for name in (a, b))
     every_passage = []
@@ -135,7 +138,10 @@ def passages(comparison: ComparisonData, a: str, b: str) -> list[Passage]:
 
 
 def _coloured(passage: Passage, a: str, b: str) -> Markup:
-    """Return a passage with its heading as HTML, each step coloured by the difference, with figures as tooltips."""
+    """Return a passage as HTML with a heading, each step coloured by its difference and with the figures as a tooltip.
+
+    ``a`` and ``b`` are the names of the two models.
+    """
     better = a if passage.total > 0 else b
     end = passage.start + len(passage.steps)
     is_whole = passage.start == 0 and len(passage.steps) < PASSAGE_LENGTH
@@ -164,7 +170,13 @@ def _vectors(comparison: ComparisonData, a: str, b: str) -> Markup:
 
 @dataclass(frozen=True)
 class Clip:
-    """Some frames of one test sequence, from ``start`` on, and the difference of two models on each frame in nats."""
+    """Some frames of one test sequence, with the difference of two models on each.
+
+    Attributes:
+        sequence: index of the sequence.
+        start: its first frame in the sequence, from 0.
+        difference: log-probability of each frame under model a minus that under model b, in nats.
+    """
 
     sequence: int
     start: int
@@ -172,7 +184,7 @@ class Clip:
 
 
 def clips(comparison: ComparisonData, a: str, b: str) -> list[Clip]:
-    """Return the test sequences in clips of at most ``IMAGE_FRAMES`` frames.
+    """Cut the test sequences of vectors into clips of at most ``IMAGE_FRAMES`` frames and return them all.
 
     Clips with the largest total difference between models a and b, either way, come first.
     """

@@ -48,7 +48,10 @@ class Section:
 
 
 def number(value: float, form: str) -> str:
-    """Return a number as text, with a minus sign instead of a hyphen: ``number(-1, "+.2f")`` is ``"−1.00"``."""
+    """Format a number by the format specification ``form``, with a minus sign instead of a hyphen.
+
+    ``number(-1, "+.2f")`` is ``"−1.00"``.
+    """
     return format(value, form).replace("-", "−")
 
 
@@ -71,7 +74,7 @@ def table(frame: pd.DataFrame, label: str) -> Markup:
 
 
 def picture(draw: Callable[[float], Figure], alt: str, caption: str, *, invert: bool = False) -> Markup:
-    """Return a figure as HTML in two widths, for wide and narrow screens, with a caption on how to read it.
+    """Return a figure as HTML with a caption, drawn twice, for wide and for narrow screens.
 
     It is embedded as SVG, or as PNG if the SVG is larger than ``MAX_SVG_SIZE``.
 

@@ -55,7 +55,7 @@ def hidden_states(comparison: ComparisonData) -> Section | None:
 
 
 def decoded_part(comparison: ComparisonData) -> tuple[Sequences, Sequences | None] | None:
-    """Return ``(X, y)`` of the first test sequences, about ``N_DECODED_UNITS`` units in all, whose states are decoded.
+    """Return ``(X, y)`` of the first test sequences, about ``N_DECODED_UNITS`` units, whose hidden states are shown.
 
     A single long sequence is cut. Return None if the scores are of p(y | x) and the sources were not kept.
     """
@@ -85,10 +85,10 @@ def _states_of(name: str, model: HMM, X: Sequences, y: Sequences | None) -> Mark
 
 
 def visits(paths: list[np.ndarray]) -> pd.DataFrame:
-    """Return a frame of the most visited states, with their share of the steps and the lengths of their visits.
+    """Count how often and how long HMM states are visited; return a frame, the most visited state first.
 
-    ``paths`` has the states of each sequence, ``(T,)``. The columns are ``state``, ``share``, ``mean duration`` and
-    ``longest`` (visits in steps); the most visited state stands first.
+    ``paths`` has the decoded states of each sequence, ``(T,)``. The columns are ``state``, ``share`` (of all steps),
+    ``mean duration`` and ``longest`` (visits in steps).
     """
     durations = [(state, end - first) for path in paths for first, end, state in runs(path)]
     frame = pd.DataFrame(durations, columns=["state", "steps"]).groupby("state")["steps"]
@@ -135,9 +135,9 @@ def coloured_steps_html(model: HMM, scored: Sequences, paths: list[np.ndarray]) 
 
 
 def _coloured_runs(steps: list[str], path: np.ndarray, separator: str) -> list[tuple[str, str, str]]:
-    """Return the text, CSS class and tooltip of each run of steps in the same state.
+    """Group steps into runs of the same hidden state; return the text, CSS class and tooltip of each run.
 
-    ``steps`` has the text of each step, ``path`` its state, and ``separator`` joins steps.
+    ``steps`` has the text of each step, ``path`` its state, and ``separator`` joins the steps of a run.
     """
     return [
         (separator.join(steps[first:stop]), f"s{state % len(COLOURS)}", f"state {state}")
@@ -146,7 +146,10 @@ def _coloured_runs(steps: list[str], path: np.ndarray, separator: str) -> list[t
 
 
 def _emitted(model: HMM, scored: Sequences, paths: list[np.ndarray], states: list[int]) -> list[str]:
-    """Return, for each of ``states``, the steps that it emitted most often, with their shares, as text."""
+    """Return, for each of ``states``, the steps that it emitted most often, with their shares, as text.
+
+    ``paths`` has the states of each of the ``scored`` sequences, ``(T,)``.
+    """
     counts: dict[int, Counter[str]] = {state: Counter() for state in states}
     for item, path in zip(scored, paths, strict=True):
         for step, state in zip(encoded_steps(model.encoding_, item), path.tolist(), strict=True):

@@ -94,7 +94,7 @@ def provenance_section(comparison: ComparisonData) -> Section:
 
 
 def known_provenance(comparison: ComparisonData) -> dict[str, Any]:
-    """Return the provenance of the comparison.
+    """Return the provenance that was stored with the comparison (command, date, versions, hardware, data, settings).
 
     If it has none, return the provenance of its test data and models on this machine, now.
     """

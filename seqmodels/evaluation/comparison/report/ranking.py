@@ -218,7 +218,7 @@ def _against_second(comparison: ComparisonData, ranked: Any) -> list[str]:
 
 
 def lead_over(comparison: ComparisonData, first: str, second: str) -> Difference:
-    """Return the score of ``first`` minus the score of ``second``, paired as in the table.
+    """Return the score of ``first`` minus the score of ``second`` as a paired difference, with interval and p-value.
 
     There is no interval if the clusters of the table were not saved, because sequences may then depend on each other.
     """
