@@ -174,7 +174,6 @@ class SystemCursor(UnseenSteps[SystemState]):
         return System(*moves, *seen, m["initial_mean"], m["initial_factor"])
 
     def unseen(self, state: SystemState) -> SystemState:
-        """Return the state after a next step that is not observed."""
         mean = self._mean(state)
         return SystemState(mean @ self.matrices["transition"].mT, self._predicted(state.factor), mean, rows=state.rows)
 
@@ -195,7 +194,6 @@ class SystemCursor(UnseenSteps[SystemState]):
         return Prediction(self._observation, table.unsqueeze(1), None, None, None)
 
     def predictions_ahead(self, state: SystemState, k: int) -> list[Prediction] | None:
-        """Return the predictions of the next k steps, given only the steps before all of them."""
         if self._reads_inputs or len(state.factor) > 1:
             return super().predictions_ahead(state, k)
         n, each = len(state.mean), [state]

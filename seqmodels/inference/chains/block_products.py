@@ -53,11 +53,9 @@ class ScaledRows:
         return cls(values, (power + exponents).masked_fill_(peak == 0, OF_ZEROS))
 
     def __getitem__(self, index: Tensor) -> ScaledRows:
-        """Return a copy of the matrices that ``index`` selects along the first axis."""
         return ScaledRows(self.values[index], self.exponents[index])
 
     def __setitem__(self, index: Tensor, matrices: ScaledRows) -> None:
-        """Replace the matrices that ``index`` selects along the first axis."""
         self.values[index], self.exponents[index] = matrices.values, matrices.exponents
 
     def __matmul__(self, other: ScaledRows) -> ScaledRows:

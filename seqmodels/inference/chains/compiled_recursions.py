@@ -90,7 +90,6 @@ def _multiply(matrix: np.ndarray, factor: np.ndarray, product: np.ndarray) -> No
 
 @compiled(any_order=True)
 def _add_up(buffer: np.ndarray, total: np.ndarray) -> None:
-    """Fill ``total``, ``(WIDTH,)``, with the sums over states of ``buffer``, ``(K · WIDTH,)``."""
     for n in range(WIDTH):
         total[n] = buffer[n]
     for j in range(1, len(buffer) // WIDTH):
@@ -588,7 +587,6 @@ def _each_part(n_sequences: int, n_products: int, run: Callable[[tuple[int, int]
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    """Return a NumPy view of a contiguous CPU tensor, for loops that are compiled for contiguous arrays."""
     assert tensor.is_contiguous()
     return tensor.numpy()
 

@@ -288,7 +288,6 @@ class ExponentialSeries:
         return self.powers.shape[1] <= MOST_STATES_COMPILED and loops_are_compiled(self.powers.device)
 
     def probabilities_over(self, gaps: Tensor) -> Tensor:
-        """Return the transition probabilities over ``gaps``, ``(G,)``, as ``(G, K, K)``, computed in compiled loops."""
         from seqmodels.inference.chains import compiled_continuous_time
 
         result = gaps.new_empty(len(gaps), *self.powers.shape[1:])
@@ -355,11 +354,9 @@ class SeriesOfEach:
 
     @classmethod
     def of(cls, generators: Tensor) -> SeriesOfEach:
-        """Build the series of ``generators``, ``(G, K, K)``."""
         return cls(generators, -generators.diagonal(dim1=1, dim2=2).amin(1))
 
     def split(self, size: int) -> Iterator[SeriesOfEach]:
-        """Yield the series of ``size`` gaps at a time."""
         return map(SeriesOfEach, self.generators.split(size), self.rate.split(size))
 
     def _uniformised(self, steps: Tensor) -> Tensor:

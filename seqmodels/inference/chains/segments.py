@@ -190,11 +190,9 @@ class Segments:
         return (segment - self.first_segment[self.owner[segment]]) * self.size + self.packing.time
 
     def rows(self, sequence: Tensor, time: Tensor) -> Tensor:
-        """Return the rows of the frames at ``time[k]`` of ``sequence[k]``."""
         return self.packing.rows(self.first_segment[sequence] + time // self.size, time % self.size)
 
     def split(self, packed: Tensor) -> list[Tensor]:
-        """Return packed values ``(N, ...)`` as one tensor ``(T, ...)`` for each sequence."""
         return list(self.packing.unpack(packed).split(self.lengths.tolist()))
 
     def totals(self, packed: Tensor) -> Tensor:

@@ -107,7 +107,6 @@ def _copy(source: np.ndarray, target: np.ndarray) -> None:
 
 @compiled(any_order=True, inner=True)
 def _copy_to_upper(matrix: np.ndarray) -> None:
-    """Make m matrices ``(K, K, m)`` symmetric by copying what is below the diagonal to what is above it."""
     for i in range(len(matrix)):
         for j in range(i):
             source, target = matrix[i, j], matrix[j, i]

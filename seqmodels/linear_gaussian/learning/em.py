@@ -174,17 +174,14 @@ class SystemEM:
         return [e_step(each, self.objective.form, self.data).summed_over_processes() for each in parameters]
 
     def row(self, step: int, seconds: float, parameters: SystemParameters, expectations: Statistics) -> Row:
-        """Return the row of the history for these parameters."""
         return self.objective.row(step, seconds, float(expectations.log_prob), parameters)
 
     def m_step(self, parameters: SystemParameters, expectations: Statistics) -> SystemParameters:
-        """Return the parameters that maximise the expected log-probability."""
         return m_step(parameters, self.objective.form, expectations)
 
     def ended(
         self, parameters: SystemParameters, expectations: Statistics, n_rows: int
     ) -> tuple[SystemParameters, None]:
-        """Return the parameters; nothing else is kept."""
         return parameters, None
 
 
@@ -199,11 +196,9 @@ class SystemStore:
     process: Callable[[np.ndarray], Any] | None = None
 
     def arrays(self, parameters: SystemParameters, kept: np.ndarray | None) -> dict[str, Any]:
-        """Return the parameters and the numbers of a structure by name."""
         return {"parameters": parameters.arrays(), "numbers": kept}
 
     def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[SystemParameters, np.ndarray | None]:
-        """Return parameters and numbers; the inverse of ``arrays``."""
         stored = arrays.get("numbers")
         numbers = None if stored is None else np.array(stored)
         process = None if numbers is None or self.process is None else self.process(numbers)

@@ -102,7 +102,6 @@ class ParticleCursor:
         return Prediction(self._observation, torch.stack(tables), torch.stack(weights), None, None)
 
     def select(self, state: ParticleState, index: Tensor) -> ParticleState:
-        """Return the state of the sequences ``index (m,)``, in this order."""
         selected: ParticleState = select_rows(state, index)
         return selected
 

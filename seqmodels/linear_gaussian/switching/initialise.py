@@ -105,7 +105,7 @@ class Initialiser:
         return np.split(labels, np.cumsum([len(each) for each in rows])[:-1])
 
     def _segments(self, n_regimes: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Return for each row of each batch a random regime, which stays the same over a fifth of the longest sequence."""
+        """Return for each row of each batch a random regime, constant over a fifth of the batch's longest sequence."""
         labels = []
         for batch in self.batches:
             steps = np.repeat(np.arange(batch.packing.n_steps), batch.packing.counts)

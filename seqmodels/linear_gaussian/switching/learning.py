@@ -199,13 +199,11 @@ class VariationalEM:
         parameters: SwitchingStart,
         expectations: tuple[SwitchingStatistics, list[np.ndarray]],
     ) -> Row:
-        """Return the row of the history for these parameters."""
         return self.objective.row(step, seconds, float(expectations[0].bound), parameters.parameters)
 
     def m_step(
         self, parameters: SwitchingStart, expectations: tuple[SwitchingStatistics, list[np.ndarray]]
     ) -> SwitchingStart:
-        """Return the parameters that maximise the bound, and the regimes of the expectations."""
         statistics, regimes = expectations
         return SwitchingStart(m_step(parameters.parameters, self.objective.form, statistics), regimes)
 
@@ -215,7 +213,6 @@ class VariationalEM:
         expectations: tuple[SwitchingStatistics, list[np.ndarray]],
         n_rows: int,
     ) -> tuple[SwitchingStart, None]:
-        """Return the parameters without regimes, which no E-step begins with any more."""
         return SwitchingStart(parameters.parameters, []), None
 
 
@@ -223,12 +220,10 @@ class SwitchingStore:
     """How checkpoints hold what an E-step begins with."""
 
     def arrays(self, parameters: SwitchingStart, kept: None) -> dict[str, Any]:
-        """Return the parameters and the marginals of regimes by name."""
         regimes = {str(i): gamma for i, gamma in enumerate(parameters.regimes)}
         return {"parameters": parameters.parameters.arrays(), "regimes": regimes}
 
     def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[SwitchingStart, None]:
-        """Return what an E-step begins with; the inverse of ``arrays``."""
         stored = arrays.get("regimes", {})  # a start that has ended had none in earlier checkpoints
         regimes = [np.array(stored[str(i)]) for i in range(len(stored))]
         return SwitchingStart(SwitchingParameters(**copied(arrays["parameters"])), regimes), None

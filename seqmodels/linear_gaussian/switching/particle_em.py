@@ -84,7 +84,6 @@ class ParticleEM:
         return [[filter_sequence(system, x, self.n_particles, self.seed) for x in self.values] for system in systems]
 
     def row(self, step: int, seconds: float, parameters: ParticleStart, expectations: list[FilteredPaths]) -> Row:
-        """Return the row of the history for these parameters."""
         log_probs = (float(each.log_prob.sum()) for each in expectations)
         log_prob = sum(float(w * each) for w, each in zip(self.weights, log_probs, strict=True))
         return self.objective.row(step, seconds, log_prob, parameters.parameters)
@@ -108,7 +107,6 @@ class ParticleEM:
     def ended(
         self, parameters: ParticleStart, expectations: list[FilteredPaths], n_rows: int
     ) -> tuple[ParticleStart, None]:
-        """Return the parameters; nothing else is kept."""
         return parameters, None
 
 
@@ -116,12 +114,10 @@ class ParticleStore:
     """How checkpoints hold what a step begins with; as many rows stand beside it as there were steps before."""
 
     def arrays(self, parameters: ParticleStart, kept: None) -> dict[str, Any]:
-        """Return parameters and averages by name."""
         averaged = None if parameters.averaged is None else parameters.averaged.arrays()
         return {"parameters": parameters.parameters.arrays(), "averaged": averaged}
 
     def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[ParticleStart, None]:
-        """Return what a step begins with; the inverse of ``arrays``."""
         stored, parameters = arrays["averaged"], SwitchingParameters(**copied(arrays["parameters"]))
         averaged = None if stored is None else SwitchingStatistics(**copied(stored))
         return ParticleStart(parameters, len(arrays["rows"]), averaged), None
