@@ -1,4 +1,4 @@
-"""A linear-Gaussian system one step at a time; the state of the cursor is the Gaussian of the hidden state."""
+"""Step-by-step filtering of a linear-Gaussian system; a cursor's state holds the Gaussian of the hidden state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALLEST_VARIANCE = 1e-300  # a floor that no variance of a prediction comes nea
 
 
 def predicted_by() -> Observation:
-    """Return the observation that predictions of a linear-Gaussian system are made of: one Gaussian."""
+    """Return the observation whose output parameters a prediction consists of: a single Gaussian."""
     return GaussianMixture(1, "full", min_covariance=SMALLEST_VARIANCE)
 
 
@@ -32,16 +32,16 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class SystemState:
-    """The Gaussian of the hidden state of n sequences at their next step, given the steps so far.
+    """The predicted Gaussian of the hidden state of n sequences at their next step, given the steps so far.
 
     Attributes:
-        mean: ``(n, K)``, without what inputs add.
+        mean: predicted mean of the K hidden states, ``(n, K)``, without what inputs add.
         factor: upper triangular u with ``uᵀu`` the covariance, ``(n, K, K)``; ``(1, K, K)`` if all share one, and ``(f,
             K, K)`` with ``rows``.
         filtered: mean of the state at the last step given all steps so far, ``(n, K)``; None before the first step.
         inputs: standardised inputs of the next step, ``(n, U)``; None until they are given.
-        rows: number of the factor of each sequence, ``(n,)``, where fewer than n factors differ, as for paths drawn
-            from a few sequences; None if each has its own or all share one.
+        rows: index of the factor of each sequence, ``(n,)``, if there are only f < n different factors, as for paths
+            drawn from a few sequences; None if each has its own or all share one.
     """
 
     mean: Tensor
@@ -56,14 +56,16 @@ class SystemState:
         return self.factor if self.rows is None else self.factor[self.rows]
 
     def of_each(self, computed: Tensor) -> Tensor:
-        """Return what was computed from ``factor``, ``(f, ...)``, for each sequence, ``(n, ...)``; ``(1, ...)`` if
-        all share it.
+        """Return for each sequence what was computed from its covariance factor, ``(n, ...)``.
+
+        ``computed``, ``(f, ...)``, has a result for each different factor. If all sequences share one, the result is
+        ``(1, ...)``.
         """
         return computed if self.rows is None else computed[self.rows]
 
 
 class UnseenSteps(ABC, Generic[State]):
-    """A cursor that can go on over a step that is not seen, and so predict several steps ahead.
+    """A cursor that can move past a step without observing it, and so predict several steps ahead.
 
     To add one, define ``distribution`` and ``unseen``.
     """
@@ -74,10 +76,10 @@ class UnseenSteps(ABC, Generic[State]):
 
     @abstractmethod
     def unseen(self, state: State) -> State:
-        """Return the state after a next step that is not seen."""
+        """Return the state after a next step that is not observed."""
 
     def predictions_ahead(self, state: State, k: int) -> list[Prediction] | None:
-        """Return the prediction of each of the next k steps, none of which is seen before the others."""
+        """Return the prediction of each of the next k steps, given only the steps before all of them."""
         predictions = []
         for _ in range(k):
             predictions.append(self.distribution(state))
@@ -114,7 +116,10 @@ class SystemCursor(UnseenSteps[SystemState]):
         return bool(self.form.state_inputs or self.form.observation_inputs)
 
     def start(self, source: Source = None, n: int = 1) -> SystemState:
-        """Return the state before the first scored step of ``n`` sequences, after the steps of a ``source``."""
+        """Return the state of ``n`` sequences before their first scored step.
+
+        ``source`` holds steps before it, which are filtered but not scored; None means that there are none.
+        """
         m = self.matrices
         state = SystemState(m["initial_mean"].expand(n, -1), m["initial_factor"][None])
         rows = stacked_sources(source, n)
@@ -142,7 +147,7 @@ class SystemCursor(UnseenSteps[SystemState]):
         return SystemState(here @ m["transition"].mT, self._predicted(filtered), here, rows=state.rows)
 
     def read(self, state: SystemState, x: Tensor) -> SystemState:
-        """Return the state after many steps at once, ``x (n, T, D)``.
+        """Return the state after reading T steps of each of n sequences, ``x (n, T, D)``, at once.
 
         On a CPU, sequences that share a covariance at each step are filtered together; others are read step by step.
         """
@@ -169,7 +174,6 @@ class SystemCursor(UnseenSteps[SystemState]):
         return System(*moves, *seen, m["initial_mean"], m["initial_factor"])
 
     def unseen(self, state: SystemState) -> SystemState:
-        """Return the state after a next step that is not seen."""
         mean = self._mean(state)
         return SystemState(mean @ self.matrices["transition"].mT, self._predicted(state.factor), mean, rows=state.rows)
 
@@ -190,7 +194,6 @@ class SystemCursor(UnseenSteps[SystemState]):
         return Prediction(self._observation, table.unsqueeze(1), None, None, None)
 
     def predictions_ahead(self, state: SystemState, k: int) -> list[Prediction] | None:
-        """Return the predictions of the next k unseen steps; without inputs all are computed at once."""
         if self._reads_inputs or len(state.factor) > 1:
             return super().predictions_ahead(state, k)
         n, each = len(state.mean), [state]
@@ -224,23 +227,32 @@ class SystemCursor(UnseenSteps[SystemState]):
         return state.mean + state.inputs[:, self.form.state_inputs] @ self.matrices["state_slopes"].mT
 
     def _expected(self, state: SystemState, mean: Tensor) -> Tensor:
-        """Return the mean of the next step, ``(n, D)``, given the ``mean`` of its state."""
+        """Return the mean of the next observation, ``(n, D)``, given the ``mean (n, K)`` of its hidden state."""
         expected = mean @ self.matrices["observation"].mT + self.matrices["intercept"]
         if not self.form.observation_inputs or state.inputs is None:
             return expected
         return expected + state.inputs[:, self.form.observation_inputs] @ self.matrices["observation_slopes"].mT
 
     def _innovation(self, factor: Tensor) -> Tensor:
-        """Return the upper triangular factor s of the covariance of the next step, ``(n, D, D)``."""
+        """Return the upper triangular factor s of the covariance ``sᵀs`` of the next observation, ``(n, D, D)``.
+
+        ``factor (n, K, K)`` is the factor of the covariance of the next hidden state.
+        """
         noise = self.matrices["noise_factor"].expand(len(factor), -1, -1)
         upper: Tensor = torch.linalg.qr(torch.cat([noise, factor @ self.matrices["observation"].mT], 1)).R
         return upper
 
     def _updated(self, factor: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return s ``(n, D, D)``, the gain ``(n, D, K)`` and the factor of the filtered covariance ``(n, K, K)``.
+        """Return what an observation changes: factors of the innovation and of the filtered covariance, and the gain.
 
-        They are those of ``compiled_kalman.covariances``. ``seen (n, 1, D)`` is 1 where a value is observed; None if
-        all are.
+        Args:
+            factor: factor of the predicted covariance of the hidden state, ``(n, K, K)``.
+            seen: 1 where a value is observed, ``(n, 1, D)``; None if all are.
+
+        Returns:
+            The factor s of the covariance of the innovation e, ``(n, D, D)``; the gain, ``(n, D, K)``, with which the
+                mean is
+            updated by ``e s⁻¹ gain``; and the factor of the filtered covariance, ``(n, K, K)``.
         """
         noise, by_state = self.matrices["noise_factor"], factor @ self.matrices["observation"].mT
         D, K = by_state.shape[-1], factor.shape[-1]

@@ -29,10 +29,10 @@ FAR = 0.25  # standard errors between the slopes and the maximum that are warned
 
 @dataclass(frozen=True)
 class SlopesOfInputs:
-    """Slopes of inputs with their standard errors, in standardised units.
+    """Slopes of V inputs for D features with their standard errors, in standardised units.
 
     Attributes:
-        estimates: slopes D, ``(D, V)``.
+        estimates: slopes, ``(D, V)``.
         errors: their standard errors, ``(D, V)``.
         distance: largest distance of a slope from the maximum of the likelihood, in standard errors.
     """
@@ -43,7 +43,10 @@ class SlopesOfInputs:
 
     @classmethod
     def of(cls, parameters: SystemParameters, form: Form, corpus: SystemData) -> SlopesOfInputs:
-        """Return slopes and errors under these parameters, which should be fitted to this corpus."""
+        """Return the slopes of inputs under fitted ``parameters``, with standard errors from their data.
+
+        The parameters should be fitted to the sequences in ``corpus``. ``form`` says which inputs are read.
+        """
         slopes = parameters.observation_slopes
         n_slopes, n = slopes.size, slopes.size + len(slopes) * form.intercept
 
@@ -64,14 +67,15 @@ class SlopesOfInputs:
         return cls(slopes, errors.reshape(slopes.shape), distance)
 
     def frame(self, inputs: Sequence[str], features: Sequence[Any], to_raw: np.ndarray, level: float) -> pd.DataFrame:
-        """Return a table in raw units with a row for each input and feature, and warn if the slopes are far from the
-        maximum.
+        """Return a table in raw units with a row for each input and feature.
+
+        It warns if the slopes are far from the maximum of the likelihood.
 
         Args:
-            inputs: names of the inputs.
-            features: names or numbers of the features.
+            inputs: names of the V inputs.
+            features: names or numbers of the D features.
             to_raw: raw units of a standardised slope, ``(D, V)``.
-            level: probability of the intervals.
+            level: probability of the confidence intervals.
         """
         import pandas as pd
 
@@ -95,7 +99,10 @@ class SlopesOfInputs:
 
 
 def _quadratic(function: Callable[[np.ndarray], float], n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return g ``(n,)`` and I ``(n, n)`` of the function ``c + g'h - ½ h'I h`` of h ``(n,)``, from its values."""
+    """Return the gradient g ``(n,)`` and the information I ``(n, n)`` of a quadratic function ``c + g'h - ½ h'I h``.
+
+    ``function`` returns its value at h ``(n,)``; it is called at unit vectors and at sums of two.
+    """
     unit, at_zero = np.eye(n), function(np.zeros(n))
     once = np.array([function(each) for each in unit]) - at_zero
     information = np.empty((n, n))

@@ -182,18 +182,22 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @classmethod
     def local_level(cls, **options: Any) -> Self:
-        """Return the model of a random walk that is seen with noise."""
+        """Return the model of a random walk that is observed with noise; ``options`` are other arguments."""
         return cls._structural(LocalLevel(), options)
 
     @classmethod
     def trend(cls, **options: Any) -> Self:
-        """Return the model of a level with a slope, both random walks, seen with noise (local linear trend)."""
+        """Return the model of a level with a slope, both random walks, observed with noise (local linear trend).
+
+        ``options`` are other arguments of ``LinearGaussian``.
+        """
         return cls._structural(Trend(), options)
 
     @classmethod
     def seasonal(cls, period: int, **options: Any) -> Self:
-        """Return the model of seasonal effects with a period of ``period`` steps, seen with noise; add it to a level
-        or a trend.
+        """Return the model of seasonal effects with a period of ``period`` steps, observed with noise.
+
+        It is made to be added to a level or a trend. ``options`` are other arguments of ``LinearGaussian``.
         """
         return cls._structural(Seasonal(period), options)
 
@@ -231,24 +235,27 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @classmethod
     def smooth_trend(cls, **options: Any) -> Self:
-        """Return the model of a level whose slope is a Wiener process, seen with noise at any times (``time_step``).
+        """Return the model of a level whose slope is a Wiener process, observed with noise.
 
-        Given all steps the level is a cubic spline.
+        It may be observed at any times (``time_step``). Given all steps the level is a cubic spline. ``options`` are
+        other arguments of ``LinearGaussian``.
         """
         return cls._structural(SmoothTrend(), options)
 
     @classmethod
     def ornstein_uhlenbeck(cls, **options: Any) -> Self:
-        """Return the model of a stationary process of correlation ``exp(-θ δ)``, seen with noise at any times, with
-        an intercept.
+        """Return the model of a stationary process of correlation ``exp(-θ δ)`` at times δ apart, with an intercept.
+
+        It is observed with noise at any times (``time_step``). ``options`` are other arguments of ``LinearGaussian``.
         """
         return cls._structural(OrnsteinUhlenbeck(), {"intercept": True, **options})
 
     @classmethod
     def cycle(cls, period: float, **options: Any) -> Self:
-        """Return the model of a stochastic cycle, seen with noise at any times, with an intercept.
+        """Return the model of a stochastic cycle, observed with noise at any times, with an intercept.
 
-        ``period`` is its length in steps, any number above 0.
+        ``period`` is the length of the cycle in steps, any number above 0. ``options`` are other arguments of
+        ``LinearGaussian``.
         """
         return cls._structural(Cycle(period), {"intercept": True, **options})
 
@@ -491,10 +498,9 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         return steps
 
     def _steps_of_arima(self, corpus: SystemData) -> dict[int, np.ndarray]:
-        """Return the log-probabilities of the steps of complete sequences by their numbers, computed by banded
-        products.
+        """Return the log-probabilities of the steps of complete sequences, by sequence number, for a single ARIMA.
 
-        The result is empty where the filter is faster or the model is another than an ARIMA alone.
+        They are computed by banded products. The result is empty where the filter is faster or the model is another.
         """
         banded = BandedARIMA.of(self._structure(), self._form())
         complete = [i for i, x in enumerate(corpus.values) if not np.isnan(x).any()]
@@ -525,7 +531,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         return structure is not None and structure.is_continuous and vars(self).get("numbers_", True) is not None
 
     def _places(self, examples: Sequence[Example]) -> list[np.ndarray] | None:
-        """Return for each example which steps of the system its own steps are; None if times are not read."""
+        """Return for each example the indices of its steps among those of the system; None if times are not read."""
         if self.time_step is None or self._is_continuous:
             return None
         return [places_of(e, i) for i, e in enumerate(examples)]
@@ -554,14 +560,14 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
     # -- states of given sequences -------------------------------------------------------------------------
 
     def filter(self, X: Any, y: Any = None) -> list[StateMoments]:
-        """Return for each sequence the Gaussians of its states, each given the steps up to its own."""
+        """Return for each sequence means and covariances of p(z_t | x_1 .. x_t), the states given the steps so far."""
         return self._moments(X, y, smooths=False)
 
     def smooth(self, X: Any, y: Any = None) -> list[StateMoments]:
-        """Return for each sequence the Gaussians of its states, each given the whole sequence (Rauch, Tung and Striebel
-        1965).
+        """Return for each sequence means and covariances of p(z_t | x), the states given the whole sequence.
 
-        With targets they are of x and then y. A sequence with a past has those of its own steps.
+        They are computed by the smoother of Rauch, Tung and Striebel (1965). With targets, the steps are those of x and
+        then those of y. For a sequence with a past, only its own steps are returned.
         """
         return self._moments(X, y, smooths=True)
 
@@ -599,8 +605,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         ]
 
     def diffuse_log_prob(self, X: Any) -> np.ndarray:
-        """Return the diffuse log-likelihood of each sequence in nats, ``(n,)``, where nothing is known of its first
-        state.
+        """Return the diffuse log-likelihood of each sequence in nats, ``(n,)``, with nothing known of its first state.
 
         It is no probability of the sequence but the limit of ``log p(x) + ½ r log κ`` for a first state of covariance
         κ, where the values determine r of its elements (Durbin and Koopman 2012, section 7.2.2, whose constant it has).
@@ -853,7 +858,10 @@ def _reads_in_steps(scaling: InputScaling, time_step: float, date_unit: DateUnit
 
 
 def _component(name: str, mean: np.ndarray, deviation: np.ndarray, width: float) -> pd.DataFrame:
-    """Return the rows of one component, ``mean (T,)`` and ``deviation (T,)``, with a band of ``width`` deviations."""
+    """Return a table with the rows of one component: its mean ``(T,)``, standard deviation ``(T,)`` and band.
+
+    ``name`` is the name of the component, and ``width`` half the width of the band in standard deviations.
+    """
     import pandas as pd
 
     band = {"low": mean - width * deviation, "high": mean + width * deviation}
@@ -862,7 +870,10 @@ def _component(name: str, mean: np.ndarray, deviation: np.ndarray, width: float)
 
 
 def _at_places(frame: pd.DataFrame, places: np.ndarray) -> pd.DataFrame:
-    """Return the rows of components at the steps of the sequence, renumbered, from those at all steps of the system."""
+    """Return those rows of a table of components that are steps of the sequence, with steps renumbered.
+
+    ``frame`` has rows for all steps of the system, and ``places (T,)`` says which of them the sequence has.
+    """
     numbers = np.full(int(frame["step"].max()) + 1, -1)
     numbers[places] = np.arange(len(places))
     numbered = frame.assign(step=numbers[frame["step"].to_numpy()])

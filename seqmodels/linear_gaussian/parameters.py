@@ -60,7 +60,7 @@ class SystemParameters:
         )
 
     def system_over(self, gaps: np.ndarray | None) -> System:
-        """Return the system whose steps follow after ``gaps (T,)``; None stands for steps of the system."""
+        """Return the system with ``gaps (T,)`` of time between steps; None stands for gaps of one step."""
         if gaps is None:
             return self.system
         assert self.process is not None, "only a process in continuous time is given gaps"
@@ -81,6 +81,8 @@ class SystemParameters:
         cls, state: Mapping[str, Any], n_states: int, n_features: int, n_inputs: tuple[int, int]
     ) -> SystemParameters:
         """Return the parameters that ``arrays`` stored, after checking them.
+
+        ``n_inputs`` is the number of inputs of states and of observations.
 
         Raises:
             ValueError: arrays of other shapes, or numbers that no fit could have found.
@@ -167,11 +169,11 @@ class Form:
         return n + K * K + D * K - basis[self.state_noise]
 
     def directions(self, n_states: int) -> np.ndarray:
-        """Return a row of the identity for each state of whose first value nothing is known, ``(q, K)``."""
+        """Return the rows of the identity matrix for the q states whose first value is unknown, ``(q, K)``."""
         return np.eye(n_states) if self.diffuse is None else np.eye(n_states)[self.diffuse]
 
     def without_start(self, parameters: SystemParameters) -> SystemParameters:
-        """Return the parameters with a first state of 0 where nothing is known of it, else a stationary one."""
+        """Return the parameters with zeros as the distribution of unknown first states, the others stationary."""
         K = len(parameters.transition)
         covariance = np.zeros((K, K))
         if self.diffuse is not None and not self.diffuse.all():
@@ -180,7 +182,7 @@ class Form:
         return replace(parameters, initial_mean=np.zeros(K), initial_covariance=covariance)
 
     def learned_start(self, parameters: SystemParameters, mean: np.ndarray, covariance: np.ndarray) -> SystemParameters:
-        """Return the parameters after a diffuse fit, with these moments of first states that were unknown."""
+        """Return the parameters after a diffuse fit, with this mean and covariance of unknown first states."""
         if self.diffuse is None:
             return replace(parameters, initial_mean=mean, initial_covariance=covariance)
         start, unknown = self.without_start(parameters), np.ix_(self.diffuse, self.diffuse)
@@ -188,7 +190,7 @@ class Form:
         return replace(start, initial_mean=np.where(self.diffuse, mean, 0.0))
 
     def floored(self, covariance: np.ndarray) -> np.ndarray:
-        """Return the R within its bounds under which data of the covariance ``covariance`` are likeliest."""
+        """Return the maximum-likelihood R of its form and floor for residuals with the given ``covariance (D, D)``."""
         if self.observation_noise == "diag":
             return np.asarray(np.diag(np.maximum(np.diagonal(covariance), self.min_covariance)))
         values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))

@@ -128,10 +128,10 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
             )
 
     def _largest_n_states(self, n_parameters: int, data: Data, count: Callable[[Self, int], int]) -> int | None:
-        """Return the most states with which the model has at most ``n_parameters``; None if one state has more.
+        """Return the largest number of states with at most ``n_parameters`` parameters; None if one state has more.
 
-        ``count`` takes the model, which knows the features and inputs of the data, and a number of states to that of
-        parameters.
+        ``count`` returns the number of parameters for the model, which knows the features and inputs of ``data``, and a
+        number of states.
         """
         like = self.clone()
         apply_setting(like, learn_setting(like, data))
@@ -147,7 +147,10 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
         return log_prob / sum(e.n_units for e in validation)
 
     def _set_fitted(self, parameters: ParametersT, n_features: int, times: InputScaling | None = None) -> None:
-        """Make this a fitted model of raw units with these parameters; ``times`` are the times that it reads."""
+        """Make this a fitted model with these parameters, whose encoded units are the raw units.
+
+        ``times`` scales the times that the model reads; None if it reads none.
+        """
         import pandas as pd
 
         encoding: Encoding = Features("reals").identity(n_features)
@@ -170,8 +173,9 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
 
     @property
     def transition_(self) -> np.ndarray:
-        """The transition matrix A, ``(K, K)``, which takes the state of a step to the mean of the next; ``(S, K,
-        K)`` for S regimes.
+        """The transition matrix A, ``(K, K)``, which takes the state of a step to the mean of the next.
+
+        It is ``(S, K, K)`` for S regimes.
         """
         return np.asarray(self.parameters_.transition)
 
@@ -201,7 +205,7 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
 
     @property
     def intercept_(self) -> np.ndarray:
-        """The intercept d in raw units, ``(D,)``: the mean of a frame where the state is 0 and all inputs are at their
+        """The intercept d in raw units, ``(D,)``: the mean of a frame where the state is 0 and inputs are at their
         means.
 
         It is ``(S, D)`` for S regimes. Under a ``structure`` states are counted from it, so that the level of a series
@@ -218,7 +222,7 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
 
 
 def encoded_sequences(examples: Sequence[Example]) -> list[np.ndarray]:
-    """Return the encoded steps of each source and what follows it, ``(T, D)`` in float64."""
+    """Return each example as one encoded sequence, its source followed by its own steps, ``(T, D)`` float64."""
     return [
         np.asarray(e.values if e.source is None else np.concatenate([e.source, e.values]), dtype=np.float64)
         for e in examples
@@ -226,7 +230,7 @@ def encoded_sequences(examples: Sequence[Example]) -> list[np.ndarray]:
 
 
 def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:
-    """Return how many raw units EM fits, sources among them, and the log-determinant of their encoding, by weight."""
+    """Return the weighted number of raw units with sources, and the log-determinant of their encoding."""
     units = sum(e.weight * e.n_units for e in examples)
     log_det = sum(e.weight * e.log_det for e in examples)
     for e in examples:

@@ -51,7 +51,7 @@ class Component(Configurable, ABC):
 
     @abstractmethod
     def transition(self, numbers: np.ndarray) -> np.ndarray:
-        """Return A, which takes the states of a step to those of the next, ``(..., K, K)``."""
+        """Return A, ``(..., K, K)``, which multiplies the states of a step to give those of the next but for noise."""
 
     @abstractmethod
     def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
@@ -59,7 +59,7 @@ class Component(Configurable, ABC):
 
     @abstractmethod
     def diffuse(self) -> np.ndarray:
-        """Return True for each state of whose first value nothing is known, ``(K,)``; the others are stationary."""
+        """Return True for each state whose first value is unknown (diffuse), ``(K,)``; the others are stationary."""
 
     @property
     def has_level(self) -> bool:
@@ -68,7 +68,7 @@ class Component(Configurable, ABC):
 
     @abstractmethod
     def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
-        """Return variances and coefficients by name in raw units, where a unit of the series is ``scale`` raw ones."""
+        """Return variances and coefficients by name in raw units, of which a unit of the series has ``scale``."""
 
     @abstractmethod
     def bounds(self) -> list[tuple[float, float]]:
@@ -83,7 +83,10 @@ class InContinuousTime(ABC):
 
     @abstractmethod
     def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return A and Q over each of ``gaps (n,)``, both ``(n, K, K)``; gaps are in steps of the system, >= 0."""
+        """Return A and Q of the move over each of ``gaps (n,)``, both ``(n, K, K)``.
+
+        Gaps are times in steps of the system, at least 0; ``numbers`` are the component's fitted parameters.
+        """
 
 
 class _RandomWalks(Component, ABC):
@@ -261,7 +264,7 @@ class ARIMA(Component):
         return np.append(np.zeros(n), np.sqrt(START_VARIANCE))
 
     def observation(self) -> np.ndarray:
-        """Return the weights of the states in y, ``(K,)``: each sum that a difference undoes, and a itself."""
+        """Return the weights with which the states sum to the series y, ``(K,)``."""
         seasons = [np.eye(self.season)[-1]] * self.seasonal_d
         return np.concatenate([np.ones(self.d), *seasons, np.eye(self.n_lags)[0]])
 
@@ -309,16 +312,15 @@ class ARIMA(Component):
         return np.convolve(ar, in_seasonal_lags(seasonal_ar, s)), np.convolve(ma, in_seasonal_lags(seasonal_ma, s))
 
     def _places(self) -> list[slice]:
-        """Return where the numbers of φ, θ, Φ and Θ stand."""
+        """Return the slices of the numbers that belong to the polynomials φ, θ, Φ and Θ."""
         q = self.p + self.q
         P = q + self.seasonal_p
         return [slice(0, self.p), slice(self.p, q), slice(q, P), slice(P, P + self.seasonal_q)]
 
     def _coefficients(self, numbers: np.ndarray, which: int) -> np.ndarray:
-        """Return the coefficients c of the product ``1 - c_1 B - ...`` of a polynomial and its seasonal one, ``(...,
-        lags)``.
+        """Return the coefficients c of a polynomial times its seasonal one, ``1 - c_1 B - ...``, ``(..., lags)``.
 
-        ``which`` is 0 for the autoregression and 1 for the moving average.
+        ``which`` is 0 for the autoregression, ``φ(B) Φ(B^s)``, and 1 for the moving average, ``θ(B) Θ(B^s)``.
         """
         places, s = self._places(), self.season
         plain = stationary_coefficients(numbers[..., places[which]])
@@ -491,11 +493,11 @@ class Cycle(Diffusion):
 
 
 def discretised(drift: np.ndarray, spread: np.ndarray, time: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Return A and Q of ``dz = F z dt + dB`` over a time, both ``(..., K, K)``: ``exp(F t)`` and ``∫ exp(F s) S exp(F
-    s)ᵀ ds`` for s from 0 to t.
+    """Return A = ``exp(F t)`` and Q of ``dz = F z dt + dB`` over a time t, both ``(..., K, K)``.
 
-    F is ``drift``, and S is ``spread``, the covariance that B gains in a unit of time. Both come from one matrix
-    exponential (Van Loan 1978, *Computing integrals involving the matrix exponential*).
+    F is ``drift``, and S is ``spread``, the covariance that B gains in a unit of time; Q is ``∫ exp(F s) S exp(F s)ᵀ
+    ds`` for s from 0 to t. Both come from one matrix exponential (Van Loan 1978, *Computing integrals involving the
+    matrix exponential*).
 
     >>> discretised(np.array([[0.0, 1.0], [0.0, 0.0]]), np.diag([0.0, 3.0]), 2.0)[1].round(12)
     array([[8., 6.],
@@ -543,12 +545,12 @@ class Structure:
 
     @cached_property
     def states(self) -> list[slice]:
-        """The states of each component, in their order."""
+        """The slice of the states of each component, in the order of the components."""
         return _slices([len(component.observation()) for component in self.components])
 
     @cached_property
     def numbers(self) -> list[slice]:
-        """The places of the fitted numbers of each component, in their order."""
+        """The slice of the fitted numbers of each component, in the order of the components."""
         return _slices([len(component.start()) for component in self.components])
 
     @property
@@ -575,11 +577,11 @@ class Structure:
         return np.concatenate([component.observation() for component in self.components])[None]
 
     def diffuse(self) -> np.ndarray:
-        """Return True for each state of whose first value nothing is known, ``(K,)``."""
+        """Return True for each state whose first value is unknown (diffuse), ``(K,)``."""
         return np.concatenate([component.diffuse() for component in self.components])
 
     def matrices(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return A and Q, both ``(K, K)`` and block diagonal."""
+        """Return A and Q of all components, ``(K, K)`` and block diagonal, for fitted parameters ``numbers (n,)``."""
         transition, covariance = np.zeros((2, self.n_states, self.n_states))
         for component, here, which in zip(self.components, self.states, self.numbers, strict=True):
             transition[here, here] = component.transition(numbers[which])
@@ -592,7 +594,10 @@ class Structure:
         return all(isinstance(component, InContinuousTime) for component in self.components)
 
     def matrices_over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return A and Q over each of ``gaps (n,)``, both ``(n, K, K)``; all components must be in continuous time."""
+        """Return A and Q of the move over each of ``gaps (n,)`` in steps, both ``(n, K, K)``.
+
+        ``numbers`` are the fitted parameters. All components must be in continuous time.
+        """
         transition, covariance = np.zeros((2, len(gaps), self.n_states, self.n_states))
         for component, here, which in zip(self.components, self.states, self.numbers, strict=True):
             assert isinstance(component, InContinuousTime), "is_continuous"
@@ -600,7 +605,7 @@ class Structure:
         return transition, covariance
 
     def slopes(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives of A and of Q in each number, both ``(n, K, K)``."""
+        """Return the derivatives of A and of Q in each of the n fitted numbers, both ``(n, K, K)``."""
         n, K = self.numbers[-1].stop, self.n_states
         of_transition, of_covariance = np.zeros((2, n, K, K))
         for component, here, which in zip(self.components, self.states, self.numbers, strict=True):
@@ -637,15 +642,13 @@ class ContinuousProcess:
     numbers: np.ndarray
 
     def over(self, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return A and Q over each of ``gaps (n,)``, both ``(n, K, K)``; equal gaps are computed once."""
+        """Return A and Q of the move over each of ``gaps (n,)`` in steps, both ``(n, K, K)``."""
         distinct, which = np.unique(gaps, return_inverse=True)
         transition, covariance = self.structure.matrices_over(self.numbers, distinct)
         return transition[which], covariance[which]
 
     def slopes_over(self, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives of A and of Q over each of ``gaps (n,)`` in each of m numbers, both ``(m, n, K,
-        K)``.
-        """
+        """Return the derivatives of A and Q over each of ``gaps (n,)`` in the m fitted numbers, ``(m, n, K, K)``."""
         distinct, which = np.unique(gaps, return_inverse=True)
         by_number = []
         for step in DIFFERENCE * np.eye(len(self.numbers)):

@@ -72,7 +72,7 @@ class SystemCursorOverGaps(TimedSystemCursor):
         return self._moved(after_last, after_last.mean.new_ones(len(after_last.mean)))
 
     def _moved(self, state: SystemState, gaps: Tensor) -> SystemState:
-        """Return the state after ``gaps (n,)`` in which nothing is seen."""
+        """Return the state after ``gaps (n,)`` of time without observations."""
         distinct, which = torch.unique(gaps, return_inverse=True)
         matrices = self.process.over(distinct.cpu().numpy())
         transition = torch.as_tensor(matrices[0], device=gaps.device)[which]  # (n, K, K)

@@ -22,7 +22,7 @@ MOST_STEPS = 1 << 22  # of a grid
 
 
 def places_of(example: Example, number: int) -> np.ndarray:
-    """Return which step of the system each step of an example is, counted from 0, ``(T,)``.
+    """Return the index of each step of an example among the steps of the system, counted from 0, ``(T,)``.
 
     Args:
         example: an example whose one input is its times in steps of the system; without inputs its steps follow one
@@ -60,7 +60,7 @@ def places_of(example: Example, number: int) -> np.ndarray:
 
 
 def on_grid(values: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return the values at their places of the grid, ``(places[-1] + 1, D)``, and NaN at all other places.
+    """Return values ``(T, D)`` at the rows ``places (T,)`` of an array ``(places[-1] + 1, D)`` that is NaN elsewhere.
 
     >>> on_grid(np.array([[1.0], [2.0]]), np.array([0, 2])).ravel()
     array([ 1., nan,  2.])
@@ -76,7 +76,7 @@ def values_on_grid(examples: Sequence[Example], places: Sequence[np.ndarray]) ->
 
 
 def _n_steps(last: Tensor, time: Tensor) -> Tensor:
-    """Return the whole steps between the last times and the next, ``(n,)``; raise ``ValueError`` for others."""
+    """Return the whole numbers of steps from the last times to the next, ``(n,)``; raise ``ValueError`` for others."""
     exact = time - last
     steps = exact.round()
     rounding = ROUNDING + 4 * torch.finfo(torch.float64).eps * torch.maximum(last.abs(), time.abs())
@@ -105,7 +105,7 @@ class SystemCursorOnGrid(TimedSystemCursor):
 
 
 def moved(cursor: SystemCursor, state: SystemState, n_steps: Tensor) -> SystemState:
-    """Return the state after ``n_steps (n,)``, 0 or more for each sequence, in which nothing is seen."""
+    """Return the state after ``n_steps (n,)``, 0 or more for each sequence, without observations."""
     distinct, which = torch.unique(n_steps, return_inverse=True)
     mean, size = state.mean.clone(), len(state.mean)
     factor = state.factor if len(distinct) == 1 else state.factor.expand(size, -1, -1).clone()
@@ -123,7 +123,7 @@ def moved(cursor: SystemCursor, state: SystemState, n_steps: Tensor) -> SystemSt
 
 
 def _power(transition: Tensor, noise: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Return ``A^n`` and the factor of the noise of n steps, by doubling."""
+    """Return ``A^n`` and the factor of the covariance of n steps' noise, by doubling, from those of one step."""
     total: tuple[Tensor, Tensor] | None = None
     power = transition, noise
     while True:
@@ -137,11 +137,11 @@ def _power(transition: Tensor, noise: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def _both(first: tuple[Tensor, Tensor], then: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return transition and noise factor of some steps followed by others."""
+    """Return transition matrix and noise factor of two consecutive moves, given those of each."""
     return then[0] @ first[0], _noisy((first[1] @ then[0].mT)[None], then[1])[0]
 
 
 def _noisy(factor: Tensor, noise: Tensor) -> Tensor:
-    """Return factors of the covariances that ``factor (n, K, K)`` stands for, each with that of ``noise`` added."""
+    """Return factors of the covariances ``uᵀu + vᵀv``, ``(n, K, K)``, for u in ``factor`` and v = ``noise``."""
     upper: Tensor = torch.linalg.qr(torch.cat([factor, noise.expand(len(factor), -1, -1)], 1)).R
     return upper

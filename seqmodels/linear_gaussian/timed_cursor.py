@@ -55,7 +55,6 @@ class TimedSystemCursor(UnseenSteps[TimedSystemState]):
         """Return the state one step of the system after the last step."""
 
     def start(self, source: Source = None, n: int = 1) -> TimedSystemState:
-        """Return the state before the first step of ``n`` sequences."""
         state = self.cursor.start(source, n)
         return TimedSystemState(state, None, None, state.mean.new_zeros(n))
 
@@ -76,18 +75,15 @@ class TimedSystemCursor(UnseenSteps[TimedSystemState]):
         return self._after(state, self.cursor.advance(state.state, x))
 
     def unseen(self, state: TimedSystemState) -> TimedSystemState:
-        """Return the state after a next step that is not seen."""
         return self._after(state, self.cursor.unseen(state.state))
 
     def _after(self, state: TimedSystemState, after_last: SystemState) -> TimedSystemState:
         return TimedSystemState(self.one_later(after_last), after_last, state.next_time, state.next_time + 1)
 
     def distribution(self, state: TimedSystemState) -> Prediction:
-        """Return the Gaussian prediction of the next step."""
         return self.cursor.distribution(state.state)
 
     def select(self, state: TimedSystemState, index: Tensor) -> TimedSystemState:
-        """Return the state of the sequences ``index (m,)``, in this order."""
         after_last = None if state.after_last is None else self.cursor.select(state.after_last, index)
         time = None if state.time is None else state.time[index]
         return TimedSystemState(self.cursor.select(state.state, index), after_last, time, state.next_time[index])

@@ -100,23 +100,23 @@ class AutoregressiveGaussian(Observation):
         return [size * size * self.order, size, shape, size, shape]
 
     def unpack(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Split output parameters ``(..., P)`` into the five parts of the regression.
+        """Split output parameters ``(..., P)`` for ``size`` = D features into the five parts of the regression.
 
         Returns:
-            The coefficients ``(..., D, pD)``, oldest step first; the intercept ``(..., D)``; the shape of the
-                innovations' covariance; the mean ``(..., D)`` of the first steps; and the shape of their covariance.
+            The coefficients ``(..., D, pD)``, oldest step first; the intercept ``(..., D)``; the numbers that describe
+                the innovations' covariance; the mean ``(..., D)`` of the first p steps; and the numbers that describe
+                their covariance (the shapes of ``seqmodels.observations.gaussian``).
         """
         coefficients, *rest = output_parameters.split(self._widths(size), dim=-1)
         intercept, shape, first_mean, first_shape = rest
         return coefficients.unflatten(-1, (size, size * self.order)), intercept, shape, first_mean, first_shape
 
     def regression(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Split output parameters ``(..., P)`` into the parts of the regression, with matrices instead of covariance
-        shapes.
+        """Return the matrices of the regression for output parameters ``(..., P)`` of ``size`` = D features.
 
         Returns:
             The coefficients ``(..., D, pD)``, oldest step first; the intercept ``(..., D)``; the covariance of the
-                innovations ``(..., D, D)``; the mean ``(..., D)`` and the covariance ``(..., D, D)`` of the first
+                innovations ``(..., D, D)``; the mean ``(..., D)`` and the covariance ``(..., D, D)`` of the first p
                 steps.
         """
         coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
@@ -144,7 +144,10 @@ class AutoregressiveGaussian(Observation):
     def _conditional(
         self, output_parameters: Tensor, size: int, past: Tensor | None
     ) -> tuple[Tensor, Tensor, Literal["diag", "full"]]:
-        """Return mean, covariance shape and shape type of x given its past; float64 if past values are missing."""
+        """Return the mean ``(..., D)`` of x given its past, the numbers that describe its covariance, and their type.
+
+        All are float64 if past values are missing; the covariance then includes what is uncertain about these values.
+        """
         assert past is not None, "an autoregressive observation is always given its past"
         history, spread = self.split_past(past)
         if spread is not None:
@@ -159,10 +162,11 @@ class AutoregressiveGaussian(Observation):
     # -- missing values of the past ------------------------------------------------------------------------
 
     def split_past(self, past: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Split a past into the values of the last p steps ``(..., pD)`` and the covariance of these values.
+        """Split ``past`` into the values of the last p steps ``(..., pD)`` and the covariance of these values.
 
-        The covariance is ``(..., pD, pD)``, or None for a ``past`` of shape ``(..., p, D)``, in which all values are
-        known. Before the start of the sequence, the values are NaN and the covariance is 0.
+        The covariance is ``(..., pD, pD)`` for a ``past`` of shape ``(..., p + p²D, D)``. It is None for a ``past`` of
+        shape ``(..., p, D)``, in which all values are known. Before the start of the sequence, values are NaN and
+        covariances 0.
         """
         history = past[..., : self.order, :].flatten(-2)
         if past.shape[-2] == self.order:
@@ -171,20 +175,29 @@ class AutoregressiveGaussian(Observation):
         return history, past[..., self.order :, :].flatten(-2).unflatten(-1, (width, width))
 
     def join_past(self, history: Tensor, spread: Tensor) -> Tensor:
-        """Join values ``history (..., pD)`` and their covariance ``spread (..., pD, pD)`` into a past ``(..., p + p²D,
-        D)``.
+        """Join the values of the last p steps and their covariance into a past ``(..., p + p²D, D)``.
 
-        It is the inverse of ``split_past``.
+        It is the inverse of ``split_past``, and ``log_prob`` takes the result.
+
+        Args:
+            history: expected values of the last p steps, oldest first, ``(..., pD)``.
+            spread: covariance of these values, ``(..., pD, pD)``.
         """
         size = history.shape[-1] // self.order
         rows = spread.flatten(-2).unflatten(-1, (-1, size))
         return torch.cat([history.unflatten(-1, (-1, size)), rows], dim=-2)
 
     def joint(self, output_parameters: Tensor, history: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean ``(..., pD + D)`` and the covariance of the past and x together, float64.
+        """Return the mean and the covariance of the last p steps and x together, float64.
 
-        ``history (..., pD)`` is the mean of the past and ``spread (..., pD, pD)`` its covariance. During the first p
-        steps, x has a Gaussian of its own and does not depend on the past.
+        The shapes are ``(..., pD + D)`` and ``(..., pD + D, pD + D)``.
+
+        In the first p steps of a sequence, x has a Gaussian of its own and does not depend on the past.
+
+        Args:
+            output_parameters: output parameters of the regression, ``(..., P)``.
+            history: mean of the last p steps, oldest first, ``(..., pD)``.
+            spread: covariance of the last p steps, ``(..., pD, pD)``.
         """
         history, spread = history.double(), spread.double()
         mean, cross, covariance = self._predicted(output_parameters, history, spread)
@@ -197,20 +210,21 @@ class AutoregressiveGaussian(Observation):
         return mean, 0.5 * (joint + joint.mT)
 
     def joint_mean(self, output_parameters: Tensor, history: Tensor) -> Tensor:
-        """Return the mean of the past and x together, ``(..., pD + D)`` float64, given the mean ``history (..., pD)``
-        of the past.
+        """Return the mean of the last p steps and x together, ``(..., pD + D)`` float64.
 
-        Unlike ``joint`` it needs no covariance of the past.
+        ``history (..., pD)`` is the mean of the last p steps. Unlike ``joint`` the function needs no covariance of
+        them.
         """
         history = history.double()
         nothing = history.new_zeros(history.shape[-1], history.shape[-1])
         return torch.cat([history, self._predicted(output_parameters, history, nothing)[0]], dim=-1)
 
     def _predicted(self, output_parameters: Tensor, history: Tensor, spread: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean of x, its covariance with the past ``(..., D, pD)``, and its own covariance ``(..., D, D)``,
-        float64.
+        """Return the mean of x, its covariance with the past and its own covariance, float64.
 
-        ``history (..., pD)`` is the mean of the past and ``spread (..., pD, pD)`` its covariance.
+        The shapes are ``(..., D)``, ``(..., D, pD)`` and ``(..., D, D)``.
+
+        ``history (..., pD)`` is the mean of the last p steps and ``spread (..., pD, pD)`` their covariance.
         """
         size = history.shape[-1] // self.order
         matrix, intercept, noise, first_mean, first_noise = self.regression(output_parameters.double(), size)
@@ -221,10 +235,13 @@ class AutoregressiveGaussian(Observation):
         return mean, cross, cross @ matrix.mT + torch.where(has_past.unsqueeze(-1), noise, first_noise)
 
     def mean_parameters(self, table: Tensor, share: Tensor) -> Tensor:
-        """Return the average of the K rows of ``table (K, P)`` with weights ``share (K,)``, as output parameters
-        ``(P,)``.
+        """Return output parameters ``(P,)`` of the weighted average of K regressions.
 
-        Regressions and covariance matrices are averaged, not the numbers that encode them.
+        Coefficients, means and covariance matrices are averaged, not the numbers that encode them.
+
+        Args:
+            table: output parameters of each regression, ``(K, P)``.
+            share: weight of each regression, ``(K,)``.
         """
         size = self._size(table.shape[-1])
         matrix, intercept, shape, first_mean, first_shape = self.unpack(table, size)

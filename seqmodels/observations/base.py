@@ -29,10 +29,10 @@ class FullConditionals(NamedTuple):
 
 
 class LinearPrediction(NamedTuple):
-    """A linear prediction ``x_t = A x_{t-1} + c + e_t`` with ``e_t ~ N(0, Σ)`` and ``x_1 ~ N(m, S)``, from which
-    networks start.
+    """A linear prediction ``x_t = A x_{t-1} + c + e_t``, from which networks start.
 
-    All arrays are float64 and in encoded units.
+    The errors are ``e_t ~ N(0, Σ)``, and the first step is ``x_1 ~ N(m, S)``. All arrays are float64 and in encoded
+    units.
 
     Attributes:
         coefficients: A, ``(D, D)``.
@@ -50,8 +50,9 @@ class LinearPrediction(NamedTuple):
 
 
 class LinearOutputs(NamedTuple):
-    """Output parameters as a linear function of the last step: ``bias + skip x_{t-1}``, and ``bias + first`` at the
-    first step.
+    """P output parameters as a linear function of the last step, ``bias + skip x_{t-1}``.
+
+    At the first step they are ``bias + first``.
 
     Attributes:
         bias: constant term, ``(P,)``.
@@ -101,7 +102,7 @@ class Observation(Configurable, ABC):
 
     @abstractmethod
     def n_output_parameters(self, size: int) -> int:
-        """Return P, the number of output parameters that describe one state."""
+        """Return P, the number of output parameters of one density over ``size`` features, or ``size`` symbols."""
 
     @abstractmethod
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
@@ -114,10 +115,13 @@ class Observation(Configurable, ABC):
     # -- what it may define --------------------------------------------------------------------------------
 
     def step_log_prob(self, output_parameters: np.ndarray, x: np.ndarray) -> float:
-        """Return ``log_prob`` of a single step in nats, from NumPy arrays ``output_parameters (P,)`` and ``x (D,)`` or
-        ``()``.
+        """Return ``log p(x | output_parameters)`` of a single step in nats, computed on NumPy arrays.
 
-        Streams of single steps call it, because a NumPy call costs less than a torch call for one step.
+        Scoring step by step calls this method, because a NumPy call costs less than a torch call for one step.
+
+        Args:
+            output_parameters: output parameters of one density, ``(P,)``.
+            x: the encoded step: a vector ``(D,)``, or the number of a symbol, ``()``.
         """
         parameters, value = torch.from_numpy(output_parameters), torch.as_tensor(x)
         with torch.no_grad():  # weights that all steps share are a network's
@@ -135,22 +139,21 @@ class Observation(Configurable, ABC):
 
     @property
     def has_marginal_cdfs(self) -> bool:
-        """True if the cdf of each feature by itself is known.
+        """True if ``marginal_cdfs``, the cumulative distribution function of each feature by itself, is known.
 
-        The ``marginal_`` methods compute it. For an observation that looks at past steps, or whose features are
-        dependent, it follows from ``distribution``, which is then a mixture of Gaussians.
+        For an observation that depends on past steps, or whose features depend on each other, the cdf follows instead
+        from ``distribution``, which is then a mixture of Gaussians.
         """
         return False
 
     def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        """Return ``P(X_d <= x_d)`` for each feature of ``x (..., D)`` by itself, shape ``(..., D)``, float64 on the
-        CPU.
+        """Return ``P(X_d <= x_d)`` for each feature of ``x (..., D)`` by itself, ``(..., D)`` float64 on the CPU.
 
-        If only some values are possible, ``x`` should hold such values; between them the function is smooth. It is not
-        defined for angles: see ``trigonometric_moments``.
+        If features only take certain values, such as whole numbers, ``x`` should hold such values; between them the
+        result is a smooth continuation. The cdf of an angle is not defined: see ``trigonometric_moments``.
 
         Raises:
-            NotImplementedError: if the observation does not know it.
+            NotImplementedError: if the observation has no known cdf.
         """
         raise NotImplementedError(f"{self!r} does not know the cdf of each feature")
 
@@ -158,7 +161,7 @@ class Observation(Configurable, ABC):
         """Return ``log p(x_d)`` for each feature of ``x (..., D)`` by itself in nats, shape ``(..., D)``, float64.
 
         Raises:
-            NotImplementedError: if the observation does not know it.
+            NotImplementedError: if the observation has no known density of single features.
         """
         raise NotImplementedError(f"{self!r} does not know the density of each feature")
 
@@ -166,80 +169,89 @@ class Observation(Configurable, ABC):
         """Return the mean of each feature, shape ``(..., D)``, float64 on the CPU; NaN if it does not exist.
 
         Raises:
-            NotImplementedError: if the observation does not know it.
+            NotImplementedError: if the observation has no known mean.
         """
         raise NotImplementedError(
             f"the mean of {self!r} is not known in closed form; estimate it from draws: sample([10_000]).mean(0)"
         )
 
     def trigonometric_moments(self, output_parameters: Tensor) -> Tensor:
-        """Return ``E exp(i j x_d)`` of each angle for j = 1 to J, shape ``(..., J, D)``, complex, on the CPU.
+        """Return ``E exp(i j x_d)`` of each angle x_d for j = 1 to J, shape ``(..., J, D)``, complex, on the CPU.
 
-        The observation chooses J so that all later moments are negligible.
+        The observation chooses J so large that the moments after J are negligible.
 
         Raises:
-            NotImplementedError: if the observation is not of angles or does not know them.
+            NotImplementedError: if the features are not angles, or their moments are not known.
         """
         raise NotImplementedError(f"{self!r} does not know the trigonometric moments of each feature")
 
     def nearest(self, x: Tensor) -> Tensor:
-        """Return the possible value nearest to encoded ``x (..., D)``; ``x`` itself if the values are on no grid."""
+        """Return the possible value nearest to encoded ``x (..., D)``, or ``x`` itself if features are not rounded."""
         return x
 
     def values(self, size: int) -> tuple[Values, ...]:
         """Return the kind of values of each of ``size`` features, such as ``"reals"``, ``"bits"`` or ``"counts"``.
 
-        Reals are standardised and have a density; bits and counts are not standardised and have probabilities.
+        Reals are standardised before training and have a density; bits and counts are not standardised and have
+        probabilities.
         """
         reals: Values = "reals"
         return (reals,) * size
 
     def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
-        """Return for each of ``size`` features True if outliers are likely, which must not determine its scale."""
+        """Return for each of ``size`` features True if outliers are likely and its scale must be estimated robustly."""
         return (False,) * size
 
     def locations(self, size: int) -> list[slice]:
-        """Return the slices of the L output parameters that are linear in inputs if emissions depend on inputs.
+        """Return the slices of the output parameters that inputs shift linearly if emissions depend on inputs.
 
-        By default there are none, and such a model is refused.
+        ``size`` is the number of features. The L output parameters in these slices are called locations; means and
+        log-odds are examples. The list is empty by default, and a model whose emissions depend on inputs then refuses
+        the observation.
         """
         return []
 
     def location_units(self, scale: Tensor) -> Tensor:
-        """Return the raw size of one encoded unit of each location, ``(L,)``, given that of each feature, ``(D,)``.
+        """Return the size of one encoded unit of each location (see ``locations``) in raw units, ``(L,)``.
 
-        By default locations have no unit, as log-means and log-odds have none.
+        ``scale (D,)`` is the size of one encoded unit of each feature in raw units. The result is ones by default,
+        because log-means and log-odds have no unit.
         """
         return scale.new_ones(sum(each.stop - each.start for each in self.locations(len(scale))))
 
     def location_labels(self, names: Sequence[Any]) -> list[Any]:
-        """Return a label of each location, ``L`` in all, given the names of the columns."""
+        """Return a label for each of the L locations (see ``locations``), given the D names of columns."""
         return list(names)
 
     def check(self, size: int) -> None:
-        """Raise ValueError if a hyperparameter cannot be used, or not with ``size`` features, before any work."""
+        """Raise ValueError if a hyperparameter is out of range or does not fit ``size`` features or symbols."""
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """Return output parameters ``(P,)`` from which gradient training starts: the bias of the output layer."""
+        """Return output parameters ``(P,)`` from which gradient training starts: a network's first output bias.
+
+        ``size`` is the number of features or symbols; ``generator`` draws whatever is random.
+        """
         return torch.zeros(self.n_output_parameters(size))
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return ``start (P,)`` adapted to ``n`` training frames that sum to ``total (D,)``.
+        """Return the starting point ``start (P,)``, with its mean moved to that of ``n`` training frames.
 
-        For symbols, ``total (V,)`` is the number of times each symbol occurs among the ``n`` steps. By default
-        ``start`` is returned unchanged, which suits standardised features.
+        ``total (D,)`` is the sum of these frames or, for symbols, ``(V,)``, the number of times each symbol occurs
+        among the ``n`` steps. By default ``start`` is returned unchanged, which suits standardised features.
         """
         return start
 
     @property
     def starts_linear(self) -> bool:
-        """True if a network starts from a linear prediction, which ``starting_linear`` then defines."""
+        """True if a network can start from a linear prediction of each vector, by ``starting_linear``."""
         return False
 
     def starting_linear(self, start: Tensor, linear: LinearPrediction) -> LinearOutputs:
-        """Return output parameters, linear in the last step, whose density is close to a given linear prediction.
+        """Return output parameters, as a linear function of the last step, whose density is close to ``linear``.
 
-        ``start (P,)`` makes the components of a mixture differ from each other.
+        Args:
+            start: a starting point, ``(P,)``, which makes the components of a mixture differ from each other.
+            linear: a linear prediction of each vector from the one before.
 
         Raises:
             NotImplementedError: if the observation cannot start from a linear prediction.
@@ -299,12 +311,12 @@ class Observation(Configurable, ABC):
     def has_full_conditionals(self, size: int) -> bool:
         """Return True if ``full_conditionals`` is known for ``size`` features.
 
-        By default it is known for observations that sum out NaN and for bits.
+        By default it is known for observations that sum out missing values (NaN), and for features that are all bits.
         """
         return self.emits == "vectors" and (self.sums_out_missing or set(self.values(size)) == {"bits"})
 
     def full_conditionals(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> FullConditionals:
-        """Return the log-density of each feature of ``x (..., D)`` given all others, and of all others without it.
+        """Return ``log p(x_d | x without d)`` and ``log p(x without d)`` for each feature d of ``x (..., D)``.
 
         Raises:
             ValueError: if a single feature cannot be summed out of the density.
@@ -332,61 +344,74 @@ class Observation(Configurable, ABC):
     def interval_log_prob(self, output_parameters: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Return ``log p(low_d <= x_d < high_d for all d)`` in nats, shape ``(...)``.
 
-        Both ends are ``(..., D)``; NaN in both means that the feature is missing.
+        ``low`` and ``high`` are ``(..., D)`` in encoded units; NaN in both means that the feature is missing.
 
         Raises:
-            ValueError: if the observation does not know it.
+            ValueError: if the observation has no known probability of intervals.
         """
         raise ValueError(f"{self!r} does not know the probability of an interval")
 
     # -- raw units -----------------------------------------------------------------------------------------
 
     def grid(self, size: int) -> tuple[float, ...] | None:
-        """Return the width of each feature's grid in raw units, ``(D,)``; None if the values are not on a grid."""
+        """Return the spacing of the values of each of ``size`` features in raw units; None if they are not rounded."""
         return None
 
     def in_units(self, scale: tuple[float, ...]) -> Observation:
-        """Return the observation for encoded vectors whose units are ``scale (D,)`` raw units.
+        """Return this observation adapted to encoded vectors, one unit of which is ``scale (D,)`` raw units.
 
-        Most observations do not depend on the scale and return themselves.
+        Only observations that know the raw unit of their features, such as ``Rounded``, return another one.
         """
         return self
 
     # -- floors of variances -------------------------------------------------------------------------------
 
     def with_floor(self, factor: float) -> Observation:
-        """Return the observation with the floor of its variances, if it has one, multiplied by ``factor``."""
+        """Return a copy of the observation whose lower bound of variances (the floor) is multiplied by ``factor``.
+
+        An observation without a floor returns itself.
+        """
         return self
 
     def on_floor(self, output_parameters: Tensor, size: int, factor: float) -> Tensor:
-        """Return output parameters whose variances are at least ``factor`` times the floor.
+        """Return output parameters ``(..., P)`` after raising variances to at least ``factor`` times their floor.
 
-        Variances that are on the floor are moved to exactly ``factor`` times the floor, even if ``factor`` is below 1.
+        The floor is the observation's lower bound of variances; ``size`` is the number of features D. Variances that
+        are on the floor are set to exactly ``factor`` times the floor, even if ``factor`` is below 1.
         """
         return output_parameters
 
     def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
-        """Return a bool ``(...)`` for ``output_parameters (..., P)``: True if a floor determines the density."""
+        """Return True, ``(...)``, for each density in ``output_parameters (..., P)`` that has a variance at its floor.
+
+        The floor is a lower bound of the variances; ``size`` is the number of features D.
+        """
         return torch.zeros(output_parameters.shape[:-1], dtype=torch.bool, device=output_parameters.device)
 
     # -- weights that all steps share ----------------------------------------------------------------------
 
     def shared(self, size: int) -> nn.Module | None:
-        """Return new weights that are shared by all steps and learned with a network's; None if there are none."""
+        """Return new weights of the observation that a network learns with its own, or None if it has none.
+
+        The same weights hold at every step. ``size`` is the number of features or symbols.
+        """
         return None
 
     def bound(self, shared: nn.Module | None) -> Observation:
-        """Return the observation with its ``shared`` weights set, as a network uses it to score and draw."""
+        """Return a copy of the observation that uses the weights ``shared``, with which a network scores and draws."""
         return self
 
     def on_cpu(self) -> Observation:
-        """Return the observation with its shared weights, if any, on the CPU."""
+        """Return the observation with its learned weights, if it has any (see ``shared``), on the CPU."""
         return self
 
     # -- tables from files ---------------------------------------------------------------------------------
 
     def check_table(self, table: Tensor, size: int) -> None:
-        """Raise ValueError if output parameters ``(K, P)`` from a file describe no densities of this observation."""
+        """Raise ValueError if a row of output parameters ``table (K, P)``, read from a file, describes no density.
+
+        K is the number of states and ``size`` the number of features or symbols.
+        """
         expected = self.n_output_parameters(size)
         if table.shape[-1] != expected:
             raise ValueError(
@@ -398,10 +423,10 @@ class Observation(Configurable, ABC):
             raise ValueError(f"the parameters of state {int(wrong.nonzero()[0])} are not valid for {self!r}")
 
     def is_valid(self, table: Tensor, size: int) -> Tensor:
-        """Return a bool array ``(K, any)`` that is False for each number, or group of numbers, that describes no
-        density.
+        """Return a bool array ``(K, n)`` that is False where a number of ``table (K, P)`` is not allowed.
 
-        By default all finite numbers are valid.
+        The second axis has one entry for each number, or for each group of numbers that is checked together. By default
+        all finite numbers are allowed. ``size`` is the number of features or symbols.
         """
         return table.isfinite()
 

@@ -39,7 +39,7 @@ class Beta(LineDensity):
     kind = "proportions"
 
     def _shapes(self, theta: Tensor) -> Tensor:
-        """Return a and b within the floor, stacked to ``(..., 2, D)``."""
+        """Return the parameters a and b, kept within their lower bounds, stacked to ``(..., 2, D)``."""
         return self.floored(theta).clamp(min=math.log(LEAST_SHAPE)).exp()
 
     def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:

@@ -32,9 +32,9 @@ class Categorical(Observation):
         refuse_wrong_arguments(self)
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return the log-frequencies ``(V,)`` of ``n`` symbols, added to ``start``.
+        """Return ``start (V,)`` plus the log-frequencies of the symbols among ``n`` training steps.
 
-        ``total (V,)`` is the count of each symbol; half a count is added to each.
+        ``total (V,)`` is the number of times each symbol occurs; half a count is added to each.
         """
         return start + torch.log((total + 0.5) / (n + 0.5 * len(total))).to(start.dtype)
 

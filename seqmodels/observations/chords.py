@@ -1,6 +1,4 @@
-"""Sets of features that are on, as a chain of their members in order and an end: ``p(x) = Π_k p(n_k | n_1 ..
-n_{k-1})``.
-"""
+"""Sets of notes as sequences of their members, closed by an end symbol: ``p(x) = Π_k p(n_k | n_1 .. n_{k-1})``."""
 
 from __future__ import annotations
 
@@ -19,11 +17,11 @@ from seqmodels.sequences.measure import Values
 
 
 class ChordWeights(nn.Module):
-    """The learned weights of ``Chords``, with ``logits_k = biases + V relu(numbers + Σ_{j<k} E[n_j])`` over D notes and
-    an end.
+    """The learned weights of ``Chords``: embeddings E of D notes, and a projection V to the logits of the next note.
 
-    The end is the last of the D + 1 logits. Shapes: ``numbers (..., H)``, ``biases (..., D + 1)``; notes are integers
-    from 0 to D - 1.
+    The logits of the k-th note are ``biases + V relu(numbers + Σ_{j<k} E[n_j])``. There are D + 1 of them: one for each
+    note, from 0 to D - 1, and a last one for the end of the set. ``numbers (..., H)`` and ``biases (..., D + 1)`` are
+    the output parameters of a step.
     """
 
     def __init__(self, size: int, n_hidden: int, dropout: float) -> None:
@@ -147,22 +145,26 @@ class Chords(Observation):
         return output_parameters[..., : self.n_hidden], output_parameters[..., self.n_hidden :]
 
     def _in_order(self, frames: Tensor) -> Tensor:
-        """Return ``frames`` with features in the order of their names; applied twice it changes nothing."""
+        """Return ``frames (..., D)`` with the features in the order in which notes are named; it is its own inverse."""
         return frames.flip(-1) if self.order == "descending" else frames
 
     def _embedded(self, notes: Tensor) -> Tensor:
-        """Return the numbers ``(..., H)`` that ``notes`` add to the hidden vector.
+        """Return the embedding ``(..., H)`` of each of ``notes``, which is added to the hidden vector.
 
-        The end is treated as the last note, which has no effect because no factor follows it.
+        The end symbol gets the embedding of the last note, which has no effect because no note follows the end.
         """
         return F.embedding(notes.clamp(max=len(self.weights.notes) - 1), self.weights.notes)
 
 
 def ordered_members(on: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the members of each set in order, followed by an end, and a mask of the real entries.
+    """Return the members of each set in ascending order, followed by an end symbol, and a mask of the real entries.
 
-    ``on (N, D)`` is True for members. The members are padded to ``(N, K)``; both the end and the padding are the number
-    D. The mask ``(N, K)`` is True for members and the end.
+    Args:
+        on: True for the members of each of N sets, ``(N, D)``.
+
+    Returns:
+        The members, padded to the length L of the longest row, ``(N, L)``; the end symbol and the padding are the
+            number D. The mask, ``(N, L)``, which is True for members and the end symbol.
 
     >>> notes, mask = ordered_members(torch.tensor([[True, False, True], [False, False, False]]))
     >>> notes.tolist(), mask.sum(1).tolist()

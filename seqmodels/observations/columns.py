@@ -34,7 +34,11 @@ class Group:
         return x[..., self.columns]
 
     def before(self, past: Tensor | None) -> Tensor | None:
-        """Return the past steps that the group depends on, from ``past (..., p, D)``; None if there are none."""
+        """Return the last q steps of the group's features, ``(..., q, D_g)``, where the group depends on q past steps.
+
+        ``past (..., p, D)`` holds the values of all features, oldest first. Return None if the group depends on no past
+        step.
+        """
         n = self.observation.n_past
         return None if past is None or n == 0 else past[..., -n:, self.columns]
 

@@ -126,10 +126,10 @@ class ExponentialFamily(Observation, ABC):
         return self.natural_parameter(self.prior_mean(size)).float()
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return natural parameters for the mean of ``n`` training frames and one more frame with the prior's ``mean``.
+        """Return natural parameters ``(D,)`` for the mean of ``n`` training frames and one frame of the prior.
 
-        The training frames sum to ``total (D,)``. The additional frame keeps features that are never on in training
-        possible.
+        ``total (D,)`` is the sum of the training frames. The frame of the prior has its mean, and keeps the probability
+        of a feature that is never on in training above zero.
         """
         return self.natural_parameter((total + self.prior_mean(len(total))) / (n + 1)).to(start)
 

@@ -29,9 +29,12 @@ LARGEST_LOG_VARIANCE = 200 * math.log(10)
 
 
 def n_shape_parameters(shape_type: ShapeType, size: int, rank: int = 0) -> int:
-    """Return how many numbers the shape of a covariance of ``size`` features has.
+    """Return how many real numbers describe one covariance matrix.
 
-    ``shape_type`` is the form of the covariance; ``rank`` is the number of columns of W, for ``"lowrank"`` only.
+    Args:
+        shape_type: form of the covariance: ``"diag"``, ``"full"`` or ``"lowrank"``.
+        size: number of features D.
+        rank: number of columns of W, for ``"lowrank"`` only.
     """
     if shape_type == "lowrank":
         return size * (1 + rank)
@@ -39,9 +42,12 @@ def n_shape_parameters(shape_type: ShapeType, size: int, rank: int = 0) -> int:
 
 
 def precision_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
-    """Return the lower triangular factor L of the precision, ``(..., D, D)``, from full shapes ``(..., D(D+1)/2)``.
+    """Return the Cholesky factors L of the precisions ``L Lᵀ``, ``(..., D, D)``, that the numbers ``shape`` describe.
 
-    ``size`` is D. ``floor`` is a lower bound of the variances: the diagonal of L is at most ``1/sqrt(floor)``.
+    Args:
+        shape: D logarithms of the diagonal of L, then the entries below it row by row, ``(..., D(D+1)/2)``.
+        size: number of features D.
+        floor: lower bound of the variances: the diagonal of L is at most ``1/sqrt(floor)``.
     """
     diagonal = shape[..., :size].clamp(max=-0.5 * math.log(floor)).exp()
     factor = torch.diag_embed(diagonal)
@@ -51,10 +57,15 @@ def precision_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
 
 
 def precision_factor(shape: Tensor, size: int, shape_type: ShapeType, floor: float) -> Tensor:
-    """Return a lower triangular factor L of the precision ``L Lᵀ``, ``(..., D, D)``, for any type of shape.
+    """Return a lower triangular factor L of the precision ``L Lᵀ``, ``(..., D, D)``, for any form of covariance.
 
-    ``floor`` is a lower bound of the variances. The diagonal of L does not underflow, because a variance that a network
-    makes larger than 1e200 is replaced by 1e200.
+    The diagonal of L does not underflow: a variance above 1e200 is replaced by 1e200.
+
+    Args:
+        shape: numbers that describe the covariances, ``(..., S)``.
+        size: number of features D.
+        shape_type: form of the covariances.
+        floor: lower bound of the variances.
     """
     if shape_type == "full":
         logs, below = shape.split([size, shape.shape[-1] - size], -1)
@@ -67,7 +78,7 @@ def precision_factor(shape: Tensor, size: int, shape_type: ShapeType, floor: flo
 
 
 def shape_of_factor(factor: Tensor) -> Tensor:
-    """Return the full shapes ``(..., D(D+1)/2)`` of lower triangular precision factors ``(..., D, D)``.
+    """Return the numbers ``(..., D(D+1)/2)`` that describe precisions ``L Lᵀ``, given their factors L ``(..., D, D)``.
 
     It is the inverse of ``precision_cholesky``.
     """
@@ -77,7 +88,7 @@ def shape_of_factor(factor: Tensor) -> Tensor:
 
 
 def shape_of_covariance(covariance: Tensor) -> Tensor:
-    """Return the full shapes ``(..., D(D+1)/2)`` of covariance matrices ``(..., D, D)``.
+    """Return the numbers ``(..., D(D+1)/2)`` that describe full covariance matrices ``(..., D, D)``.
 
     It is the inverse of ``covariance_of_shape``.
     """
@@ -85,15 +96,18 @@ def shape_of_covariance(covariance: Tensor) -> Tensor:
 
 
 def covariance_of_shape(shape: Tensor, size: int, floor: float) -> Tensor:
-    """Return the covariances ``(..., D, D)`` of full shapes ``(..., D(D+1)/2)``; ``floor`` bounds variances."""
+    """Return the full covariances ``(..., D, D)`` that the numbers ``shape (..., D(D+1)/2)`` describe.
+
+    ``size`` is the number of features D, ``floor`` a lower bound of the variances.
+    """
     return torch.cholesky_inverse(precision_cholesky(shape, size, floor))
 
 
 def covariance_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
-    """Return lower triangular factors ``(..., D, D)`` of the covariances of full shapes; ``floor`` bounds the
-    variances.
+    """Return lower triangular factors ``(..., D, D)`` of the covariances that ``shape (..., D(D+1)/2)`` describes.
 
-    They are computed without forming the covariance, which would square the condition number.
+    ``size`` is D, and ``floor`` a lower bound of the variances. The covariance itself is not formed, which would square
+    the condition number.
     """
     factor = precision_cholesky(shape, size, floor)
     identity = torch.eye(size, dtype=shape.dtype, device=shape.device).expand(factor.shape)
@@ -104,12 +118,15 @@ def covariance_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
 
 
 def variances_of_shape(shape: Tensor, floor: float) -> Tensor:
-    """Return the variances ``(..., D)`` of diagonal shapes (log-variances), at least ``floor``."""
+    """Return the variances ``(..., D)`` for log-variances ``shape (..., D)``, raised to at least ``floor``."""
     return shape.clamp(min=math.log(floor)).exp()
 
 
 def unpack_lowrank(shape: Tensor, size: int, floor: float) -> tuple[Tensor, Tensor]:
-    """Split low-rank shapes ``(..., D (1 + r))`` into log-variances, floored, and W ``(..., D, r)``."""
+    """Split the numbers of a covariance ``diag(v) + W Wᵀ`` into log v ``(..., D)`` and W ``(..., D, r)``.
+
+    ``shape (..., D (1 + r))`` holds D log-variances, then W row by row; ``size`` is D, and v is at least ``floor``.
+    """
     return shape[..., :size].clamp(min=math.log(floor)), shape[..., size:].unflatten(-1, (size, -1))
 
 
@@ -164,7 +181,7 @@ def array_log_density(
 
 @cache
 def _below_diagonal(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return row and column indices of the entries below the diagonal, in the order of a full shape's numbers."""
+    """Return the row and column indices of the entries below the diagonal of a matrix, row by row."""
     return np.tril_indices(size, -1)
 
 
@@ -181,7 +198,7 @@ def _diagonal_terms(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
 
 
 def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> Tensor:
-    """Return the log-density of ``x (..., D)`` under full shapes, with missing (NaN) values summed out.
+    """Return the log-density of ``x (..., D)`` under full covariances, with missing (NaN) values summed out.
 
     A missing feature is replaced by an independent standard normal observed at its mean.
     """
@@ -200,10 +217,10 @@ def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) 
 
 
 def _lowrank_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> Tensor:
-    """Return the log-density of ``x (..., D)`` under low-rank shapes, with missing (NaN) values summed out.
+    """Return the log-density of ``x (..., D)`` under covariances ``diag(v) + W Wᵀ``, with NaN values summed out.
 
-    With whitened ``z = (x - mean) / √v`` and ``U = W / √v``, the quadratic form is ``min_y |z - U y|² + |y|²``. As a
-    sum of squares it cannot become negative by cancellation, as ``|z|² - ...`` can.
+    With ``z = (x - mean) / √v`` and ``U = W / √v``, the quadratic form is computed as ``min_y |z - U y|² + |y|²``.
+    Being a sum of squares, it cannot become negative by cancellation, as ``|z|² - ...`` can.
     """
     log_variance, factor = unpack_lowrank(shape, x.shape[-1], floor)
     observed = ~torch.isnan(x)
@@ -246,10 +263,17 @@ def full_conditionals(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeT
 
 
 def covariance_given_last(covariance: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gain ``(..., n, D)`` and the covariance ``(..., n, n)`` of n Gaussian variables given values of the
-    last D, which do not depend on the values (Bishop 2006, 2.3.1).
+    """Return the gain and the conditional covariance of n Gaussian variables given the last D.
 
-    ``observed (..., D)`` is True for each of the last D variables that is observed; its covariances are exactly zero.
+    Neither depends on the values of the last D variables (Bishop 2006, 2.3.1).
+
+    Args:
+        covariance: covariance of all n variables, ``(..., n, n)``.
+        observed: True for each of the last D variables that is observed, ``(..., D)``.
+
+    Returns:
+        The gain ``(..., n, D)``, which ``mean_given_last`` multiplies with the prediction errors, and the conditional
+            covariance ``(..., n, n)``, exactly zero for observed variables.
     """
     size = observed.shape[-1]
     together = observed.unsqueeze(-1) & observed.unsqueeze(-2)
@@ -264,9 +288,12 @@ def covariance_given_last(covariance: Tensor, observed: Tensor) -> tuple[Tensor,
 
 
 def mean_given_last(mean: Tensor, gain: Tensor, x: Tensor) -> Tensor:
-    """Return the mean of n Gaussian variables given observed values ``x (..., D)`` of the last D, ``(..., n)``.
+    """Return the mean ``(..., n)`` of n Gaussian variables given values of the last D of them.
 
-    ``gain (..., n, D)`` is the result of ``covariance_given_last``. NaN in ``x`` marks a variable that is not observed.
+    Args:
+        mean: mean of the variables before, ``(..., n)``.
+        gain: gain of ``covariance_given_last``, ``(..., n, D)``.
+        x: values of the last D variables, ``(..., D)``; NaN where a variable is not observed.
     """
     size, observed = x.shape[-1], ~torch.isnan(x)
     values = torch.where(observed, x, 0.0)
@@ -278,16 +305,18 @@ def mean_given_last(mean: Tensor, gain: Tensor, x: Tensor) -> Tensor:
 
 
 def n_noise(shape_type: ShapeType, size: int, rank: int = 0) -> int:
-    """Return the number of standard normal numbers that ``draw`` takes for one draw: D, or D + rank for
-    ``"lowrank"``.
+    """Return how many standard normal numbers ``draw`` needs for one vector: D, or D + rank for ``"lowrank"``.
+
+    ``shape_type`` is the form of the covariance, ``size`` the number of features D.
     """
     return size + rank if shape_type == "lowrank" else size
 
 
 def draw(mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float, noise: Tensor) -> Tensor:
-    """Return draws from Gaussians, ``(..., D)``, made of standard normal ``noise (..., n_noise)``.
+    """Return vectors ``(..., D)`` drawn from Gaussians, as a function of standard normal ``noise``.
 
-    ``mean (..., D)``, ``shape``, ``shape_type`` and ``floor`` describe the Gaussians as in ``log_density``.
+    ``noise`` is ``(..., n)``, with n numbers for each vector as ``n_noise`` says. ``mean (..., D)``, ``shape``,
+    ``shape_type`` and ``floor`` describe the Gaussians as in ``log_density``.
     """
     if shape_type == "lowrank":
         size = mean.shape[-1]
@@ -302,7 +331,10 @@ def draw(mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float, noise
 
 
 def scaled(shape: Tensor, size: int, shape_type: ShapeType, factor: float) -> Tensor:
-    """Return the shapes of covariances that are ``factor`` times as large as those of ``shape``."""
+    """Return the numbers that describe ``factor`` times the covariances that ``shape (..., S)`` describes.
+
+    ``size`` is the number of features, ``shape_type`` the form of the covariances.
+    """
     if shape_type == "diag":
         return shape + math.log(factor)
     log_diagonal, below = shape[..., :size], shape[..., size:]
@@ -312,17 +344,22 @@ def scaled(shape: Tensor, size: int, shape_type: ShapeType, factor: float) -> Te
 
 
 def at_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float) -> Tensor:
-    """Return a bool ``(...)`` that is True if any variance of a covariance is on the floor, to a relative 1e-6."""
+    """Return True for each covariance, ``(...)``, that has a variance at the lower bound ``floor``.
+
+    ``shape (..., S)`` describes the covariances of ``size`` features in the form ``shape_type``. The tolerance is a
+    relative 1e-6.
+    """
     if shape_type in ("diag", "lowrank"):
         return (shape[..., :size] <= math.log(floor) + 1e-6).any(-1)
     return (shape[..., :size] >= -0.5 * math.log(floor) - 1e-6).any(-1)
 
 
 def on_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float, factor: float) -> Tensor:
-    """Return shapes of covariances whose variances are at least ``factor`` times the floor.
+    """Return ``shape (..., S)`` after raising the variances that it describes to at least ``factor`` times the floor.
 
-    Variances on the floor are moved to exactly ``factor`` times the floor. Under ``full`` they are the eigenvalues of
-    the covariance.
+    ``size`` is the number of features and ``shape_type`` the form of the covariances. Variances that are on the floor
+    are set to exactly ``factor`` times the floor, also if ``factor`` is below 1. For ``"full"`` covariances, variances
+    here are the eigenvalues.
     """
     if shape_type in ("diag", "lowrank"):
         log_variance, least = shape[..., :size], math.log(factor * floor)

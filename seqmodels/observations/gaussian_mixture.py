@@ -125,7 +125,7 @@ class GaussianMixture(Observation):
 
     @property
     def shape_type(self) -> ShapeType:
-        """The type of the shapes that ``unpack`` returns.
+        """The form of the covariances in the numbers that ``unpack`` returns: ``"diag"``, ``"full"`` or ``"lowrank"``.
 
         Raises:
             ValueError: if ``covariance_type`` is unknown.
@@ -157,10 +157,11 @@ class GaussianMixture(Observation):
         return {"spherical": self.n_components, "tied": each}.get(self.covariance_type, self.n_components * each)
 
     def unpack(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Split output parameters ``(..., P)`` into log-weights ``(..., M)``, means ``(..., M, D)`` and shapes ``(...,
-        M, S)``.
+        """Split output parameters ``(..., P)`` of ``size`` = D features into the parts of M Gaussians.
 
-        The log-weights are normalised; ``shape_type`` is the type of the shapes.
+        Returns:
+            Normalised log-weights ``(..., M)``; means ``(..., M, D)``; and the S numbers ``(..., M, S)`` that describe
+                each covariance in the form ``shape_type``.
         """
         m = self.n_components
         logits, means, numbers = output_parameters.split([m, m * size, self._n_shape_parameters(size)], dim=-1)
@@ -175,10 +176,9 @@ class GaussianMixture(Observation):
         return shapes
 
     def unpack_all(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-weights, means and shapes of all components, including the background, from output parameters
-        ``(..., P)``.
+        """Return what ``unpack`` returns, with the background, if there is one, as an additional last component.
 
-        The arrays are those of ``unpack``, with the background after the other components, if there is one.
+        The log-weights are then ``(..., M + 1)``, and the means and the numbers of the covariances likewise.
         """
         log_weights, means, shapes = self.unpack(output_parameters, size)
         if not self.background:
@@ -192,9 +192,15 @@ class GaussianMixture(Observation):
         return log_weights, pad(means, (0, 0, 0, 1)), shapes
 
     def pack(self, log_weights: Tensor, means: Tensor, shapes: Tensor) -> Tensor:
-        """Join log-weights, means and shapes into output parameters ``(..., P)``; the inverse of ``unpack``.
+        """Join the parts of M Gaussians into output parameters ``(..., P)``; the inverse of ``unpack``.
 
-        Shared numbers are taken from the first feature (``spherical``) or the first component (``tied``).
+        A variance that all features share (``"spherical"``) is taken from the first feature, and a covariance that all
+        components share (``"tied"``) from the first component.
+
+        Args:
+            log_weights: log-weights, ``(..., M)``.
+            means: means, ``(..., M, D)``.
+            shapes: numbers that describe the covariances, ``(..., M, S)``.
         """
         if self.covariance_type == "spherical":
             numbers = shapes[..., 0]
@@ -276,10 +282,10 @@ class GaussianMixture(Observation):
         return (log_weights.exp().unsqueeze(-1) * means).sum(-2)
 
     def diagonals(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the log-weight, the mean and the variances of each component, with the covariances left out.
+        """Return the log-weight, the mean and the variances of each component, float64 on the CPU.
 
-        Log-weights are ``(..., M)``, means and variances ``(..., M, D)``, float64 on the CPU, from output parameters
-        ``(..., P)``.
+        Log-weights are ``(..., M)``, means and variances ``(..., M, D)``, for output parameters ``(..., P)`` of
+        ``size`` = D features. A background counts as one more component.
         """
         log_weights, means, shapes = self.unpack_all(output_parameters.double().cpu(), size)
         if self.shape_type == "diag":
@@ -352,11 +358,11 @@ class GaussianMixture(Observation):
         return True
 
     def starting_linear(self, start: Tensor, linear: LinearPrediction) -> LinearOutputs:
-        """Return output parameters whose components lie around a linear prediction.
+        """Return output parameters, linear in the last step, of a mixture around the prediction ``linear``.
 
         The covariance of each component is twice that of the one before, and their geometric mean is the covariance of
-        the prediction's errors. The means are displaced by a tenth of the means of ``start``, in standard deviations of
-        the errors.
+        the prediction's errors. The means differ from the prediction by a tenth of the means in the starting point
+        ``start (P,)``, in standard deviations of the errors.
         """
         size, m = len(linear.intercept), self.n_components
         log_weights, apart, shapes = self.unpack(start.double(), size)

@@ -22,7 +22,7 @@ STAND_IN = 0.5  # replaces a missing value, whose term is then left out, because
 
 
 def log_of_positive(x: Tensor) -> Tensor:
-    """Return ``log x`` for positive values; values that underflowed to 0 count as ``SMALLEST``."""
+    """Return ``log x``, elementwise; values that underflowed to 0 are replaced by the smallest positive float32."""
     return x.clamp(min=SMALLEST).log()
 
 
@@ -58,9 +58,10 @@ class IndependentFeatures(Observation, ABC):
 
     @abstractmethod
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
-        """Return fitted parameters in raw units by the name under which users read them, from ``theta (K, Q, D)``.
+        """Return the fitted parameters of K states in raw units, by the attribute name under which users read them.
 
-        Raw values are ``scale · x + shift``.
+        Raw values are ``scale · x + shift``, with ``shift`` and ``scale`` ``(D,)``. ``theta (K, Q, D)`` holds the Q
+        parameters of each feature.
         """
 
     # -- what it may define --------------------------------------------------------------------------------
@@ -68,27 +69,26 @@ class IndependentFeatures(Observation, ABC):
     def feature_interval_log_prob(self, theta: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Return ``log p(low_d <= x_d < high_d | θ_d)`` in nats, ``(..., D)``, given ``theta (..., Q, D)``, float64.
 
-        Ends may be infinite or outside the range of possible values.
+        The ends ``low`` and ``high``, ``(..., D)``, may be infinite or outside the range of possible values.
 
         Raises:
-            ValueError: if the density does not know it.
+            ValueError: if the density has no known probability of intervals.
         """
         raise ValueError(f"{self!r} does not know the probability of an interval")
 
     def feature_cdf(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return ``P(X_d <= x_d | θ_d)``, ``(..., D)``, of ``x (..., D)`` given ``theta (..., Q, D)``, float64 on the
-        CPU.
+        """Return ``P(X_d <= x_d | θ_d)``, ``(..., D)``, of ``x (..., D)`` given ``theta (..., Q, D)``.
 
         Raises:
-            NotImplementedError: if the density does not know it.
+            NotImplementedError: if the density has no known cdf.
         """
         raise NotImplementedError(f"{self!r} does not know the cdf of each feature")
 
     def feature_mean(self, theta: Tensor) -> Tensor:
-        """Return the mean of each feature, ``(..., D)`` float64 on the CPU; NaN if it does not exist.
+        """Return the mean of each feature given ``theta (..., Q, D)``, ``(..., D)``; NaN if there is none.
 
         Raises:
-            NotImplementedError: if the density does not know it.
+            NotImplementedError: if the density has no known mean.
         """
         return super().marginal_means(theta)
 
@@ -169,15 +169,16 @@ class FeatureMoments(IndependentFeatures, ABC):
 
     @abstractmethod
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return the statistics ``(..., S, D)`` of observed values ``x (..., D)``.
+        """Return the S statistics of each feature of observed values ``x (..., D)``, ``(..., S, D)``.
 
-        They depend on ``theta (..., Q, D)`` only if ``is_of_state`` is True.
+        They depend on the parameters ``theta (..., Q, D)`` only if ``is_of_state`` is True.
         """
 
     @abstractmethod
     def from_averages(self, averages: Tensor) -> Tensor:
-        """Return the most likely parameters within the floor, ``(K, Q, D)``, given averages of the moments ``(K, S,
-        D)``, float64.
+        """Return the maximum-likelihood parameters of K states, ``(K, Q, D)``, within the bound ``min_scale``.
+
+        ``averages (K, S, D)``, float64, are averages of the statistics of ``moments`` over the frames of each state.
         """
 
     @abstractmethod
@@ -189,16 +190,20 @@ class FeatureMoments(IndependentFeatures, ABC):
         """Return ``theta (..., Q, D)`` changed so that the logarithm of its width is ``log_scale (..., D)``."""
 
     def interval_moments(self, theta: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Return the expected ``moments`` given ``low <= x < high``, ``(..., S, D)``; the ends are ``(..., D)``,
-        float64.
+        """Return ``E[moments(x) | low <= x < high]``, the expected statistics within intervals, ``(..., S, D)``.
+
+        ``low`` and ``high`` are ``(..., D)``, float64; ``theta (..., Q, D)`` are the parameters.
 
         Raises:
-            ValueError: if the density does not know them.
+            ValueError: if the density has no known moments within intervals.
         """
         raise ValueError(f"{self!r} does not know its moments within an interval")
 
     def floored(self, theta: Tensor) -> Tensor:
-        """Return ``theta`` with its width at least ``min_scale`` and within float32, as the density is computed."""
+        """Return ``theta (..., Q, D)``, changed so that the width of each feature's density is at least ``min_scale``.
+
+        Widths are also kept within the range of float32.
+        """
         return self.with_log_scale(theta, self.log_scale(theta).clamp(math.log(self.min_scale), LARGEST_LOG_SCALE))
 
     def with_floor(self, factor: float) -> Self:
@@ -214,7 +219,7 @@ class FeatureMoments(IndependentFeatures, ABC):
         return self.is_on_floor(output_parameters).any(-1)
 
     def is_on_floor(self, output_parameters: Tensor) -> Tensor:
-        """Return ``(..., D)`` True where the floor sets the scale of a feature."""
+        """Return True for each feature, ``(..., D)``, whose width is at its lower bound ``min_scale``."""
         return self._hits(self.unpack(output_parameters))
 
     def _hits(self, theta: Tensor) -> Tensor:

@@ -87,10 +87,10 @@ class IntervalCensored(OfIntervals):
         )
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return ``start`` adapted to the mean of the ends, for positive values; unchanged for reals.
+        """Return the starting point ``start (P,)``; for positive values, with its mean moved to that of the ends.
 
-        ``total`` is the sum of the ends in ``n`` training frames. A feature with infinite ends is started as if its
-        mean were 1.
+        ``total (2D,)`` is the sum of the ends over ``n`` training frames. A feature with infinite ends is started as if
+        its mean were 1. For reals ``start`` is returned unchanged.
         """
         if self.kind == "reals":
             return start

@@ -33,7 +33,7 @@ def gauss_legendre(n: int) -> tuple[Tensor, Tensor]:
 
 
 def log_one_minus_exp(d: Tensor) -> Tensor:
-    """Return ``log(1 - e^-d)`` for d above 0 (Mächler 2012, *Accurately computing log(1 - exp(-|a|))*)."""
+    """Return ``log(1 - e^-d)``, elementwise, for d > 0 (Mächler 2012, *Accurately computing log(1 - exp(-|a|))*)."""
     is_small = d < math.log(2)
     small, large = torch.where(is_small, d, 0.5), torch.where(is_small, 1.0, d)
     return torch.where(is_small, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))
@@ -87,7 +87,7 @@ def standardised(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor)
 
 
 def _narrow(middle: Tensor, width: Tensor) -> Tensor:
-    """Return the log-probability of an interval of a standard normal around ``middle`` by quadrature."""
+    """Return the log-probability of intervals of a standard normal, by quadrature, given middles and widths."""
     nodes, log_weights = (each.to(middle.device) for each in gauss_legendre(N_NODES))
     at = 0.5 * width.unsqueeze(-1) * nodes
     log_mean = torch.logsumexp(log_weights - at * (middle.unsqueeze(-1) + 0.5 * at), -1)
@@ -113,10 +113,10 @@ def normal_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gaussian_moments(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``E[x | low <= x < high]`` and ``E[x² | low <= x < high]`` under Gaussians.
+    """Return ``E[x | low <= x < high]`` and ``E[x² | low <= x < high]`` under Gaussians, each ``(...)``.
 
-    Ends may be infinite, and NaN in both means the whole line. ``log_deviation`` is the logarithm of the standard
-    deviation.
+    The ends ``low`` and ``high`` may be infinite; NaN in both means that x is not bounded. ``log_deviation`` is the
+    logarithm of the standard deviation.
     """
     first, second = normal_moments(*standardised(low, high, mean, log_deviation))
     deviation = log_deviation.exp()

@@ -20,10 +20,10 @@ BOUNDS: Mapping[Values, tuple[float, float]] = {
 
 
 class OfIntervals(Observation, ABC):
-    """The probability, under the density ``observation``, that a vector lies in a box; the base of rounded and censored
-    data.
+    """The probability that a vector with density ``observation`` lies in a box, for rounded and censored data.
 
-    The output parameters are the density's. To add one, define the field ``observation`` and the methods below.
+    The output parameters are those of ``observation``. To add one, define the field ``observation`` and the methods
+    below.
     """
 
     observation: Observation
@@ -31,15 +31,15 @@ class OfIntervals(Observation, ABC):
 
     @abstractmethod
     def ends(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the lower and upper ends of the D features that encoded ``x (..., size)`` describes, each ``(..., D)``
-        float64.
+        """Return the lower and upper ends of the intervals of D features, each ``(..., D)`` float64.
 
-        NaN in both marks a missing feature.
+        ``x (..., size)`` is an encoded step, with one or two columns for each feature. NaN in both ends marks a missing
+        feature.
         """
 
     @abstractmethod
     def n_features(self, size: int) -> int:
-        """Return D, the number of features of the density whose intervals ``size`` columns describe."""
+        """Return D, the number of features whose intervals ``size`` columns of data describe."""
 
     # -- Observation ---------------------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class OfIntervals(Observation, ABC):
         return self.observation.location_labels(names[:: self._width(len(names))])
 
     def _width(self, size: int) -> int:
-        """Return the number of columns that describe one feature, given the number of all columns."""
+        """Return how many of the ``size`` columns describe one feature."""
         return size // self.n_features(size)
 
     def n_output_parameters(self, size: int) -> int:

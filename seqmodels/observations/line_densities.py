@@ -34,8 +34,7 @@ class LineDensity(FeatureMoments, ABC):
 
     @abstractmethod
     def to_line(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return y ``(..., D)``, which increases in ``x (..., D)`` and is infinite at and beyond the ends of the range
-        of x.
+        """Return y ``(..., D)``, a function of ``x (..., D)`` that increases from -inf to inf over the range of x.
 
         ``theta (..., Q, D)`` are the parameters of the density.
         """
@@ -53,14 +52,13 @@ class LineDensity(FeatureMoments, ABC):
 
     @abstractmethod
     def line_moments(self, theta: Tensor, y: Tensor) -> Tensor:
-        """Return ``moments`` at the x that belong to ``y (..., D)``, ``(..., S, D)``."""
+        """Return the statistics of ``moments`` as a function of ``y (..., D)`` instead of x, ``(..., S, D)``."""
 
     def log_prob_along(self, theta: Tensor, fixed: Tensor, y: Tensor) -> Tensor:
-        """Return ``log p(x | θ) + log dx/dy`` at the x that belongs to y under the parameters ``fixed``, close to
-        ``theta``.
+        """Return the log-density of y = ``to_line(fixed, x)`` given ``theta``, ``log p(x | theta) + log dx/dy``.
 
-        Override it if ``to_line`` depends on the parameters, so that the nodes stay in place while the parameters
-        change.
+        ``fixed (..., Q, D)`` has the same values as ``theta`` but is not differentiated, so that quadrature nodes stay
+        in place while the parameters change. Override the method if ``to_line`` depends on the parameters.
         """
         return self.line_log_prob(theta, y)
 
@@ -94,11 +92,14 @@ class LineDensity(FeatureMoments, ABC):
         reduce: Callable[[Tensor, Tensor, Tensor, bool], Tensor],
         added: tuple[int, ...],
     ) -> Tensor:
-        """Integrate over each interval ``low <= x < high`` by quadrature and return the result of ``reduce``, ``(...,
-        *added, D)``.
+        """Apply ``reduce`` to the quadrature nodes of each interval ``low <= x < high``; return ``(..., *added, D)``.
 
-        ``reduce`` gets the log-density plus log-weight of each node ``(N, n, 1)``, the parameters ``(n, Q, 1)``, the
-        nodes, and whether the nodes are y (True) or x (False).
+        Args:
+            theta: parameters of the density, ``(..., Q, D)``.
+            low, high: ends of the intervals, ``(..., D)``.
+            reduce: function of the log-density plus log-weight of N nodes of n intervals ``(N, n, 1)``, the parameters
+                ``(n, Q, 1)``, the nodes ``(N, n, 1)``, and whether nodes are values of y (True) or of x (False).
+            added: shape of the result of ``reduce`` for one interval; ``()`` for a single number.
         """
         shape = torch.broadcast_shapes(theta[..., 0, :].shape, low.shape)
         n_per_feature = theta.shape[-2]
@@ -130,7 +131,10 @@ class LineDensity(FeatureMoments, ABC):
         return finite & (b - a < NARROW_ON_LINE) & (drop < NARROW_IN_NATS)
 
     def _panels(self, theta: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """Return quadrature nodes ``(N, n, 1)`` between ends ``(n, 1)``, and the logarithms of their weights."""
+        """Return N quadrature nodes y for each of n intervals, ``(N, n, 1)``, and the logarithms of their weights.
+
+        ``theta (n, Q, 1)`` are the parameters; ``a`` and ``b``, ``(n, 1)``, the ends of the intervals in y.
+        """
         top = self.line_mode(theta).clamp(a, b)
         largest = self.line_log_prob(theta, top)
         edges = GROWTH ** torch.arange(1 - N_PANELS, 1, dtype=torch.float64, device=top.device)
@@ -151,8 +155,9 @@ class LineDensity(FeatureMoments, ABC):
 
 
 def _nodes(a: Tensor, b: Tensor, n: int = N_NODES_OF_NARROW) -> tuple[Tensor, Tensor]:
-    """Return n quadrature nodes from a to b, ``(n, ...)``, and the logarithms of their weights, which sum to ``b -
-    a``.
+    """Return n quadrature nodes from a to b, ``(n, ...)``, and the logarithms of their weights.
+
+    The weights sum to ``b - a``.
     """
     nodes, log_weights = (each.to(a.device).view(-1, *[1] * a.ndim) for each in gauss_legendre(n))
     half = 0.5 * (b - a)

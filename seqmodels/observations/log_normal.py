@@ -55,12 +55,12 @@ class LogNormal(FeatureMoments):
         return gaussian_cdf((x.clamp(min=0.0).log() - location) * torch.exp(-log_scale))
 
     def feature_mean(self, theta: Tensor) -> Tensor:
-        """Return the means ``exp(μ + σ²/2)``, ``(..., D)``; infinite if they exceed the largest float."""
+        """Return the mean ``exp(μ + σ²/2)`` of each feature, ``(..., D)``; infinite if it exceeds the largest float."""
         location, log_scale = self.floored(theta).unbind(-2)
         return (location + 0.5 * (2 * log_scale).exp()).exp()
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return log x and its square, stacked to ``(..., 2, D)``."""
+        """Return log x and its square as the statistics of each feature, stacked to ``(..., 2, D)``."""
         log_x = log_of_positive(x)
         return torch.stack([log_x, log_x.square()], -2)
 

@@ -25,17 +25,18 @@ class MomentMatching(Observation, ABC):
 
     @abstractmethod
     def moments(self, x: Tensor) -> Tensor:
-        """Return the sufficient statistics ``(N, S)`` of frames ``x (N, D)``."""
+        """Return the S sufficient statistics s(x) of each of N frames ``x (N, D)``, ``(N, S)``."""
 
     @abstractmethod
     def from_averages(self, averages: Tensor) -> Tensor:
-        """Return float64 output parameters ``(K, P)`` under which ``moments`` average to ``averages (K, S)``."""
+        """Return the output parameters ``(K, P)`` under which the expected ``moments`` are ``averages (K, S)``."""
 
     @abstractmethod
     def raw_parameters(
         self, output_parameters: np.ndarray, shift: np.ndarray, scale: np.ndarray
     ) -> Mapping[str, np.ndarray]:
-        """Return rows of output parameters in raw units, by the name of the attribute under which users read them.
+        """Return the fitted parameters of K states in raw units, by the attribute name under which users read them.
 
-        Raw values are ``scale · x + shift``.
+        ``output_parameters`` is ``(K, P)``; raw values are ``scale · x + shift``, with ``shift`` and ``scale``
+        ``(D,)``.
         """

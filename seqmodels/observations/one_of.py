@@ -87,10 +87,11 @@ class OneOf(Observation):
         return HEADER + max(observation.n_output_parameters(size) for observation in self.observations)
 
     def join(self, output_parameters: list[Tensor]) -> Tensor:
-        """Return one table of rows ``(n, K_1 + K_2 + .., P)`` from a list with the output parameters of each
-        observation.
+        """Return one table of rows ``(n, K_1 + K_2 + .., P)`` that holds the output parameters of all observations.
 
-        Entry i of the list is ``(n, K_i, P_i)``; the rows are in the order of the observations.
+        Args:
+            output_parameters: for each observation i, in order, the output parameters of its K_i densities, ``(n, K_i,
+                P_i)``.
         """
         width = HEADER + max(each.shape[-1] for each in output_parameters)
         rows = []
@@ -132,10 +133,9 @@ class OneOf(Observation):
     def _marginals(
         self, output_parameters: Tensor, x: Tensor, function: Callable[[Observation, Tensor, Tensor], Tensor]
     ) -> Tensor:
-        """Return ``function(observation, rows, x)`` for each row, where ``observation`` is the one to which the row
-        belongs.
+        """Return ``function(observation, rows, x)`` for all rows, ``(..., D)`` float64 on the CPU, for ``x (..., D)``.
 
-        The result is ``(..., D)``, float64 on the CPU, for ``x (..., D)``.
+        The function is called with each observation and the output parameters of the rows that belong to it.
         """
         rows = _Rows.broadcast(output_parameters, x, None)
         assert rows.x is not None, "features are given"
@@ -158,10 +158,10 @@ class OneOf(Observation):
     def _of_rows(
         self, output_parameters: Tensor, function: Callable[[Observation, Tensor], Tensor]
     ) -> list[tuple[int, Tensor]]:
-        """Return, for each row of ``output_parameters (N, P)``, its index and ``function(observation, rows)`` of its
-        observation.
+        """Return pairs of a row's index and its result of ``function``, for ``output_parameters (N, P)``.
 
-        The pairs are grouped by observation, not in order of the index.
+        ``function`` is called once for each observation, with the observation and all rows that belong to it, so that
+        the pairs are grouped by observation.
         """
         rows = _Rows(output_parameters, None, None, output_parameters.shape[:-1])
         return [
@@ -171,10 +171,10 @@ class OneOf(Observation):
         ]
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """Return each row tempered by its own observation.
+        """Return each row's output parameters after ``tempered`` of the observation that the row belongs to.
 
         Raises:
-            ValueError: if one of the observations has no temperature.
+            ValueError: if ``tempered`` of one of the observations does.
         """
         result = output_parameters.flatten(0, -2).clone()
         rows = _Rows(output_parameters.flatten(0, -2), None, None, output_parameters.shape[:-1])
@@ -203,7 +203,7 @@ class OneOf(Observation):
         return OneOf([observation.with_floor(factor) for observation in self.observations])
 
     def _parts(self, rows: _Rows) -> Iterator[tuple[Observation, Tensor, _Rows]]:
-        """Yield each observation that has rows, with the mask of its rows and their parts without header."""
+        """Yield each observation that has rows, the mask ``(N,)`` of its rows, and these rows after ``take``."""
         index = rows.output_parameters[:, 0]
         for i, observation in enumerate(self.observations):
             mask = index == i
@@ -213,7 +213,7 @@ class OneOf(Observation):
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows flattened from leading axes ``shape``: ``output_parameters (N, P)``, ``x (N, D)`` and ``past (N, p, D)``."""
+    """Output parameters ``(N, P)``, steps ``(N, D)`` and past steps ``(N, p, D)``, flattened from ``shape``."""
 
     output_parameters: Tensor
     x: Tensor | None
@@ -229,7 +229,7 @@ class _Rows:
         return cls(output_parameters, x.expand(*shape, -1).reshape(-1, x.shape[-1]), past, shape)
 
     def take(self, mask: Tensor, n_past: int) -> _Rows:
-        """Return the rows of one observation without header and padding, and their last ``n_past`` past steps."""
+        """Return the rows in ``mask`` without leading numbers and padding, with their last ``n_past`` past steps."""
         table = self.output_parameters[mask]
         table = table[:, HEADER : HEADER + int(table[0, 1])]
         past = None if self.past is None or n_past == 0 else self.past[mask][:, -n_past:]

@@ -119,7 +119,10 @@ NO_DIRECTION = 1e-9  # length of a mean resultant below which no direction is mo
 
 
 def mean_of_moments(moments: Tensor) -> Tensor:
-    """Return real means ``(D,)`` as they are, or directions of complex moments of angles; NaN for no direction."""
+    """Return the mean of each feature, ``(D,)``, given its first moment; of angles, the mean direction.
+
+    The moment of an angle is complex. Its direction is NaN if no direction is more probable than its opposite.
+    """
     if not moments.is_complex():
         return moments
     return torch.where(moments.abs() > NO_DIRECTION, moments.angle(), torch.nan)

@@ -57,13 +57,16 @@ def quantiles_by_search(
 
 
 def halfway(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the float halfway between a and b, counted in floats, for a below b; a if there is none between them."""
+    """Return a float between a and b such that equally many floats lie below and above it; a if there is none between.
+
+    ``a`` is below ``b``, elementwise.
+    """
     i, j = _ranks(a), _ranks(b)
     middle = (i >> 1) + (j >> 1) + (i & j & 1)
     return np.asarray(np.where(middle >= 0, middle, SIGN_BIT - middle).view(np.float64))
 
 
 def _ranks(x: np.ndarray) -> np.ndarray:
-    """Return integers in the same order as the floats, with 0 for zero."""
+    """Return for each float an integer, such that integers have the order of the floats and zero has 0."""
     bits = np.asarray(x, dtype=np.float64).view(np.int64)
     return np.where(bits >= 0, bits, SIGN_BIT - bits)

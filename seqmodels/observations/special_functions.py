@@ -26,19 +26,22 @@ def log_gamma_step(z: Tensor) -> Tensor:
 
 
 def stirling_rest(z: Tensor) -> Tensor:
-    """Return ``log Γ(z) - ((z - ½) log z - z + ½ log 2π)``, about ``1 / (12 z)``, for z of at least
-    ``ASYMPTOTIC_FROM``.
+    """Return the error of Stirling's formula, ``log Γ(z) - ((z - ½) log z - z + ½ log 2π)``, about ``1 / (12 z)``.
+
+    ``z`` is at least ``ASYMPTOTIC_FROM``.
     """
     r = 1 / z**2
     return (1 / 12 - r * (1 / 360 - r * (1 / 1260 - r / 1680))) / z
 
 
 def shape_of_gamma(gap: Tensor, low: float, high: float) -> Tensor:
-    """Return the most likely shape k of a gamma density: ``log k - ψ(k)`` is as near to ``gap`` as it can be in ``low
-    .. high``.
+    """Return the maximum-likelihood shape k of gamma densities, for which ``log k - ψ(k)`` equals ``gap``, elementwise.
 
-    ``gap`` is the logarithm of the mean minus the mean of the logarithms. Newton's method in 1/k takes about four steps
-    from Minka's start (2002, *Estimating a gamma distribution*).
+    Newton's method in 1/k takes about four steps from Minka's start (2002, *Estimating a gamma distribution*).
+
+    Args:
+        gap: logarithm of the mean of the data minus the mean of their logarithms.
+        low, high: bounds of k.
     """
     s = gap.clamp(min=1e-300)
     k = ((3 - s + ((s - 3).square() + 24 * s).sqrt()) / (12 * s)).clamp(low, high)
@@ -50,10 +53,14 @@ def shape_of_gamma(gap: Tensor, low: float, high: float) -> Tensor:
 
 
 def concentration_of_von_mises(resultant: Tensor, high: float) -> Tensor:
-    """Return κ in ``0 .. high`` for which ``I_1(κ) / I_0(κ)`` is nearest to ``resultant``, a length between 0 and 1.
+    """Return the concentration κ of von Mises densities, for which ``I_1(κ) / I_0(κ)`` is ``resultant``.
 
     It uses Newton's method from the start of Banerjee et al. (2005), *Clustering on the unit hypersphere*; the slope of
     the ratio A is ``1 - A² - A/κ`` (Mardia and Jupp 2000, 3.6).
+
+    Args:
+        resultant: length of the mean of the unit vectors, from 0 to 1.
+        high: upper bound of κ.
     """
     r = resultant.clamp(0.0, 1 - 1e-15)
     kappa = (r * (2 - r.square()) / (1 - r.square())).clamp(1e-12, high)
@@ -79,11 +86,15 @@ def log_beta(a: Tensor, b: Tensor) -> Tensor:
 
 
 def shapes_of_beta(averages: Tensor, low: float, high: float) -> Tensor:
-    """Return a and b of the most likely beta density, stacked to ``(..., 2, D)``.
+    """Return the maximum-likelihood parameters a and b of beta densities, stacked to ``(..., 2, D)``.
 
-    Both are at least ``low``, and their sum is at most ``high``. ``averages (..., 2, D)`` are the averages of log x and
-    of log(1 - x). The likelihood is concave in a and b, so Newton's method is used, with steps halved until the
-    likelihood increases. If the sum would exceed ``high``, bisection finds the best point with that sum.
+    The likelihood is concave in a and b, so Newton's method is used, with steps halved until the likelihood increases.
+    If the sum of a and b would exceed ``high``, bisection finds the best point with that sum.
+
+    Args:
+        averages: averages of log x and of log(1 - x), ``(..., 2, D)``.
+        low: lower bound of a and of b.
+        high: upper bound of a + b.
     """
 
     def likelihood(shapes: Tensor) -> Tensor:

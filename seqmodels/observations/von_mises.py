@@ -84,8 +84,9 @@ class VonMises(FeatureMoments):
         return True
 
     def trigonometric_moments(self, output_parameters: Tensor) -> Tensor:
-        """Return the moments ``I_j(κ) / I_0(κ) e^{i j μ}`` for j = 1 to J, ``(..., J, D)``; κ is at most
-        ``MOST_RESOLVED``.
+        """Return the moments ``E exp(i j x_d) = I_j(κ) / I_0(κ) e^{i j μ}`` for j = 1 to J, ``(..., J, D)``, complex.
+
+        The concentration κ is taken to be at most ``MOST_RESOLVED``.
         """
         a, b = self.floored(self.unpack(output_parameters).cpu()).unbind(-2)
         kappa, direction = _length(a, b).clamp(max=MOST_RESOLVED), torch.atan2(b, a)
@@ -99,7 +100,7 @@ class VonMises(FeatureMoments):
         return torch.atan2(b, a)
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return cos x and sin x, stacked to ``(..., 2, D)``."""
+        """Return cos x and sin x as the statistics of each angle, stacked to ``(..., 2, D)``."""
         return torch.stack([x.cos(), x.sin()], -2)
 
     def from_averages(self, averages: Tensor) -> Tensor:
@@ -114,7 +115,7 @@ class VonMises(FeatureMoments):
         return theta * torch.exp(-2 * log_scale - _length(*theta.unbind(-2)).log()).unsqueeze(-2)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """Return output parameters of nearly uniform densities; concentration 0 has a direction without gradient."""
+        """Return output parameters ``(2D,)`` of nearly uniform densities, as exactly uniform ones have no gradient."""
         return torch.full((2 * size,), 0.1)
 
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
@@ -123,5 +124,5 @@ class VonMises(FeatureMoments):
 
 
 def _length(a: Tensor, b: Tensor) -> Tensor:
-    """Return ``√(a² + b²)``, kept slightly above zero so that it has a gradient."""
+    """Return ``√(a² + b²)``, kept slightly above zero so that its gradient is finite."""
     return (a.square() + b.square() + LEAST_CONCENTRATION**2).sqrt()

@@ -60,8 +60,9 @@ class ZeroInflated(Observation):
         return size * (1 + self.observation.n_output_parameters(1))
 
     def unpack(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """Split output parameters ``(..., P)`` into logits of w ``(..., D)`` and the distribution's output parameters
-        ``(..., D, Q)``.
+        """Split output parameters ``(..., P)`` into logits of w ``(..., D)`` and the Q parameters of each count.
+
+        The second result, ``(..., D, Q)``, has the output parameters of the distribution of counts. ``size`` is D.
         """
         logits, rest = output_parameters[..., :size], output_parameters[..., size:]
         return logits, rest.unflatten(-1, (size, -1))

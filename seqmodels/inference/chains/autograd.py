@@ -125,6 +125,6 @@ class _LogProb(Function):
 
 
 def _over(counts: Tensor, probabilities: Tensor) -> Tensor:
-    """Divide expected counts by the probabilities they belong to; return zero where a probability is zero."""
+    """Return expected counts divided by probabilities, elementwise, with 0 where a probability is 0."""
     p = probabilities.to(counts.device, counts.dtype)
     return torch.where(p > 0, counts / torch.where(p > 0, p, 1.0), 0.0).to(probabilities)

@@ -42,10 +42,10 @@ class ScaledRows:
 
     @classmethod
     def of(cls, matrices: Tensor, exponents: Tensor | float = 0.0) -> ScaledRows:
-        """Scale each row of non-negative matrices ``(..., r, c)`` so that its largest entry is in [0.5, 1).
+        """Return non-negative matrices ``(..., r, c)`` with each row scaled so that its largest entry is in [0.5, 1).
 
-        ``exponents`` are powers of two by which the rows of ``matrices`` are still to be multiplied, ``(..., r)`` or
-        one number for all; they are added to the exponents of the result.
+        ``exponents``, ``(..., r)`` or one number for all rows, says by which powers of two the rows of ``matrices`` are
+        still to be multiplied; it is added to the exponents of the result.
         """
         peak = matrices.amax(-1)
         power = _exponents(peak).clamp_(min=LEAST_EXPONENT)
@@ -53,11 +53,9 @@ class ScaledRows:
         return cls(values, (power + exponents).masked_fill_(peak == 0, OF_ZEROS))
 
     def __getitem__(self, index: Tensor) -> ScaledRows:
-        """Return a copy of the matrices that ``index`` selects along the first axis."""
         return ScaledRows(self.values[index], self.exponents[index])
 
     def __setitem__(self, index: Tensor, matrices: ScaledRows) -> None:
-        """Replace the matrices that ``index`` selects along the first axis."""
         self.values[index], self.exponents[index] = matrices.values, matrices.exponents
 
     def __matmul__(self, other: ScaledRows) -> ScaledRows:
@@ -71,13 +69,16 @@ class ScaledRows:
 
 @dataclass(frozen=True)
 class OperatorPairs:
-    """Operators of m consecutive runs of segments, sequence after sequence, and the pairs in which they are multiplied.
+    """Transition operators of m consecutive parts of sequences, and the pairs in which neighbours are multiplied.
+
+    Operators are in the order of their sequences, and within a sequence in the order of time. There are p products, of
+    q pairs and of single operators left over.
 
     Attributes:
-        operators: the m operators, ``(m, K, K)``.
+        operators: the m operators, ``(m, K, K)`` for K states.
         even: indices of the operators at even places of their sequence, ``(p,)``; each begins a pair or is left over.
         left: indices of the operators that begin a pair, ``(q,)``; the second of the pair follows it.
-        pair: index of the pair, among the p, that each operator belongs to, ``(m,)``.
+        pair: index of the product, among the p, that each operator belongs to, ``(m,)``.
     """
 
     operators: ScaledRows
@@ -87,7 +88,7 @@ class OperatorPairs:
 
     @classmethod
     def of(cls, operators: ScaledRows, count: Tensor) -> OperatorPairs:
-        """Pair the operators of each sequence; ``count``, ``(n,)``, is the number of operators of each sequence."""
+        """Pair the ``operators`` of each of n sequences, of which each has ``count (n,)`` operators."""
         first = (count.cumsum(0) - count).repeat_interleave(count)
         place = torch.arange(len(first), device=count.device) - first
         is_even = place % 2 == 0
@@ -101,13 +102,13 @@ class OperatorPairs:
         return result
 
     def before_each(self, messages: ScaledRows) -> ScaledRows:
-        """Return the message before each operator, ``(m, 1, K)``, given the message before each pair, ``(p, 1, K)``."""
+        """Return the forward messages before operators, ``(m, 1, K)``, from those before products, ``(p, 1, K)``."""
         result = messages[self.pair]
         result[self.left + 1] = result[self.left] @ self.operators[self.left]
         return result
 
     def after_each(self, messages: ScaledRows) -> ScaledRows:
-        """Return the message after each operator, ``(m, K, 1)``, given the message after each pair, ``(p, K, 1)``."""
+        """Return the backward message after each operator, ``(m, K, 1)``, given those after products, ``(p, K, 1)``."""
         result = messages[self.pair]
         result[self.left] = self.operators[self.left + 1] @ result[self.left + 1]
         return result
@@ -148,7 +149,7 @@ class BlockProducts:
         return cls(segments, transition, levels)
 
     def starts(self, initial: Tensor) -> Tensor:
-        """Return the predicted distribution of the first state of each segment, ``(w, K)`` by rank.
+        """Return the predicted distribution of the first state of each of w segments, ``(w, K)`` by rank.
 
         ``initial`` is p(z_1), ``(1, K)`` or ``(n, K)``. Rows of sequences of probability zero are NaN.
         """
@@ -178,12 +179,15 @@ class BlockProducts:
 
 
 def _exponents(values: Tensor) -> Tensor:
-    """Return the exponent of the power of two just above each value."""
+    """Return for each value x the whole number e with ``2^(e-1) <= x < 2^e``."""
     return torch.frexp(values).exponent.to(values.dtype)
 
 
 def _of_segments(transition: Tensor, b: Tensor, segments: Segments, slack: Tensor | None) -> ScaledRows:
-    """Return the operator of each of the w segments, ``(w, K, K)`` by rank."""
+    """Return the operator ``A diag(b_s) .. A diag(b_e)`` of each of the w segments, ``(w, K, K)`` by rank.
+
+    ``slack`` is explained in ``BlockProducts.of``.
+    """
     K, (_, after) = len(transition), segments.neighbours
     values = torch.eye(K, dtype=b.dtype, device=b.device).repeat(segments.packing.n_sequences, 1, 1)
     exponents = values.new_zeros(values.shape[:2])

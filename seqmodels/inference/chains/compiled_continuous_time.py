@@ -13,7 +13,10 @@ from seqmodels.inference.chains.compiled_log_sum import log_dot
 
 @compiled(inner=True)
 def _over(rate: float, powers: np.ndarray, gap: float, longest: float, square: np.ndarray, p: np.ndarray) -> None:
-    """Fill ``p``, ``(K, K)``, with the transition probabilities over one gap; ``square``, ``(K, K)``, is a buffer."""
+    """Fill ``p``, ``(K, K)``, with the transition probabilities over a time ``gap``, as ``probabilities_over`` does.
+
+    ``square``, ``(K, K)``, is a buffer.
+    """
     K, step, n_doublings = len(p), gap, 0
     while rate * step > longest:
         step, n_doublings = 0.5 * step, n_doublings + 1
@@ -47,10 +50,15 @@ def _over(rate: float, powers: np.ndarray, gap: float, longest: float, square: n
 
 @compiled
 def probabilities_over(rate: float, powers: np.ndarray, gaps: np.ndarray, longest: float, result: np.ndarray) -> None:
-    """Fill ``result``, ``(G, K, K)``, with the transition probabilities over the gaps ``gaps``, ``(G,)``.
+    """Fill ``result``, ``(G, K, K)``, with the transition probabilities between K states over each of G gaps of time.
 
-    ``rate`` and ``powers``, ``(N + 1, K, K)``, are the fields of ``ExponentialSeries``. A gap whose product with the
-    rate is above ``longest`` is halved until it is not, and its transition matrix is squared as often.
+    Args:
+        rate: λ, the uniformisation rate of the process.
+        powers: powers 0 .. N of the uniformised transition matrix, ``(N + 1, K, K)`` (see ``ExponentialSeries``).
+        gaps: lengths of the gaps, ``(G,)``.
+        longest: largest product of a gap and the rate for which the series is used. A longer gap is halved until it is
+            short enough, and its transition matrix is squared as often.
+        result: array to fill, ``(G, K, K)``.
     """
     square = np.empty(powers.shape[1:])
     for g in range(len(gaps)):
@@ -61,10 +69,13 @@ def probabilities_over(rate: float, powers: np.ndarray, gaps: np.ndarray, longes
 def beliefs_over(
     rate: float, powers: np.ndarray, gaps: np.ndarray, longest: float, log_alpha: np.ndarray, result: np.ndarray
 ) -> None:
-    """Fill ``result``, ``(n, K)``, with the log-probabilities of the states after a gap, given those before it.
+    """Fill ``result``, ``(n, K)``, with the log-probabilities of the states after a gap of time, given those before it.
 
-    ``gaps`` is the gap of each row, ``(n,)``; ``log_alpha`` the log-probabilities of the states before it, ``(n, K)``.
-    ``rate``, ``powers`` and ``longest`` are the arguments of ``probabilities_over``.
+    Args:
+        rate, powers, longest: arguments of ``probabilities_over``.
+        gaps: length of the gap of each of n sequences, ``(n,)``.
+        log_alpha: log-probabilities of the states before the gap, ``(n, K)``.
+        result: array to fill, ``(n, K)``.
     """
     K = log_alpha.shape[1]
     square, p, log_into = np.empty((K, K)), np.empty((K, K)), np.empty((K, K))

@@ -9,9 +9,9 @@ from seqmodels.common.compiled import compiled
 
 @compiled(inner=True)
 def _chosen(weights: np.ndarray, end: float, uniform: float) -> int:
-    """Draw an index by the inverse cdf of unnormalised ``weights`` and the weight ``end`` of one more outcome.
+    """Draw an index with probability proportional to ``weights (K,)``, or K with weight ``end``, by the inverse cdf.
 
-    ``uniform`` is a number in [0, 1). Return ``len(weights)`` for the outcome ``end``.
+    ``uniform`` is a random number in [0, 1).
     """
     K, total = len(weights), end
     for j in range(K):
@@ -136,7 +136,7 @@ def draw_backwards(
 
 @compiled(inner=True)
 def _relative_weights(log_a: np.ndarray, log_b: np.ndarray, weights: np.ndarray) -> float:
-    """Fill ``weights`` with ``exp(log_a + log_b)`` divided by the largest of them, and return their sum."""
+    """Fill ``weights`` with ``exp(log_a + log_b)`` divided by its largest entry, and return the sum of the result."""
     peak, total = -np.inf, 0.0
     for i in range(len(log_a)):
         peak = max(peak, log_a[i] + log_b[i])

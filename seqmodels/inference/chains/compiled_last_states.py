@@ -1,4 +1,7 @@
-"""The passes of ``last_states`` as compiled loops in log space, for few sequences on a CPU."""
+"""The passes of ``last_states`` as compiled loops in log space, for few sequences on a CPU.
+
+K is the number of states, and a tuple is a combination of a state and the M = K^p tuples of the p states before it.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,16 @@ def _forward(
     log_scale: np.ndarray,
     merged: np.ndarray,
 ) -> None:
-    """Fill ``log_alpha``, ``(N, K·M)``, ``log_scale``, ``(N,)``, and ``merged``, ``(N, M)``, by the forward pass.
+    """Run the forward pass over tuples of the last p + 1 of K states; there are M = K^p combinations of earlier states.
 
-    ``log_b``, ``(N, K·M)``, are log-densities. ``merged`` gets the log-probabilities of the tuples without their oldest
-    state.
+    Args:
+        offsets: first of the N packed rows of each time, and N at the end, ``(T + 1,)``.
+        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows.
+        log_b: log-densities, ``(N, K·M)``.
+        log_start: log-probabilities of the tuples at first steps, ``(n, K·M)`` by rank (longest first).
+        log_alpha: result: log p(tuple | x_<=t), ``(N, K·M)``.
+        log_scale: result: log p(x_t | x_<t), ``(N,)``.
+        merged: result: log-probabilities of the tuples without their oldest state, ``(N, M)``.
     """
     K, M = log_a.shape[1], merged.shape[1]
     for t in range(len(offsets) - 1):
@@ -61,10 +70,15 @@ def _backward(
     gamma: np.ndarray,
     xi: np.ndarray,
 ) -> None:
-    """Fill ``gamma``, ``(N, K·M)``, and add to ``xi``, ``(N, K, K)``, by the backward pass.
+    """Run the backward pass over tuples of states: fill ``gamma`` and add to ``xi``.
 
-    ``log_beta``, ``(n, K·M)`` by rank (longest first), is a buffer for the messages. There are no rows for a step after
-    the last one.
+    Args:
+        offsets, log_a, log_b: arguments of ``_forward``.
+        log_alpha, log_scale, merged: results of ``_forward``.
+        log_end: log-probabilities of the end of a sequence after each state.
+        log_beta: buffer for the messages, ``(n, K·M)`` by rank (longest first).
+        gamma: result: p(tuple | x), ``(N, K·M)``.
+        xi: result: p(z_t-1, z_t | x), ``(N, K, K)``; first rows are not changed.
     """
     K, M, n_times = log_a.shape[1], merged.shape[1], len(offsets) - 1
     ahead, terms, of_next = np.empty(K * M), np.empty(K), np.empty(M)
@@ -112,11 +126,16 @@ def _best_paths(
     path: np.ndarray,
     log_prob: np.ndarray,
 ) -> None:
-    """Fill ``path`` with the most probable states and ``log_prob`` with log p(path, x) of each sequence.
+    """Fill ``path`` with the most probable states and ``log_prob`` with log p(path, x) of each sequence (Viterbi).
 
-    ``path``, ``(N,)``, holds one sequence after the other; ``log_prob``, ``(n,)``, is by rank (longest first).
-    ``log_b``, ``(N, K·M)``, are log-densities; ``oldest``, ``(N, M)``, is a buffer for the oldest state of the best
-    tuple before. Ties go to the lowest state.
+    Ties go to the lowest state. The arguments that are not listed are those of ``_forward`` and ``_backward``.
+
+    Args:
+        packed: row offsets ``(T + 1,)``, lengths ``(n,)`` by rank, and index of each sequence's first frame in
+            ``path``.
+        oldest: buffer for the oldest state of the best tuple before each row, ``(N, M)``.
+        path: result: states, one sequence after the other, ``(N,)``.
+        log_prob: result: log p(path, x) in nats, ``(n,)`` by rank (longest first).
     """
     offsets, lengths, firsts = packed
     K, M = log_a.shape[1], oldest.shape[1]
@@ -162,7 +181,7 @@ def advance(
     after: np.ndarray,
     log_prob: np.ndarray,
 ) -> None:
-    """Read one step of n sequences: fill ``log_alpha``, ``after`` and ``log_prob``.
+    """Read one step of n sequences in the forward pass over tuples of the last p + 1 of K states, with M = K^p.
 
     Args:
         log_a: log transition probabilities, ``(K, K)``.
@@ -198,12 +217,13 @@ def advance(
 def best_paths(
     packing: Packing, log_a: Tensor, log_b: Tensor, log_initial: Tensor, log_ends: Tensor
 ) -> tuple[list[Tensor], Tensor]:
-    """Return the most probable path of each sequence, a list of ``(T,)`` states, and log p(path, x), ``(n,)``.
+    """Return the most probable path of each sequence, a list of ``(T,)`` states, and log p(path, x) in nats, ``(n,)``.
 
     Args:
         packing: packing of the N rows.
         log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows.
-        log_b: log-densities in nats, ``(N, K, M)``.
+        log_b: log-densities in nats of each state and each of the M = K^p combinations of p earlier states, ``(N, K,
+            M)``.
         log_initial: log p(z_1), ``(n, K)`` by rank (longest first).
         log_ends: log p(end | last state), ``(K,)``; zeros if the end is no event.
     """
@@ -217,7 +237,7 @@ def best_paths(
 
 
 def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_initial: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Run the forward pass in compiled loops.
+    """Run the forward pass over the last p + 1 of K states in compiled loops; M = K^p is the number of earlier tuples.
 
     Args:
         packing: packing of the N rows.
@@ -227,7 +247,7 @@ def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_initial: Tensor)
 
     Returns:
         log p(z_t, earlier states | x_<=t), ``(N, K, M)``; log p(x_t | x_<t) relative to the largest density of the row,
-        ``(N,)``; and the first without the oldest state of each tuple, ``(N, M)``.
+        ``(N,)``; and the first result with the oldest state of each tuple summed out, ``(N, M)``.
     """
     n_rows, _, m = log_b.shape
     log_alpha, log_scale = torch.empty_like(log_b.flatten(1)), log_b.new_empty(n_rows)

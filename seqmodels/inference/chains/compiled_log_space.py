@@ -25,7 +25,7 @@ def _forward(
     log_alpha: np.ndarray,
     log_scale: np.ndarray,
 ) -> None:
-    """Run the forward pass over all times.
+    """Run the forward pass in log space over all times; the arrays are those of ``forward`` and its results.
 
     ``predicted``, ``(n, K)``, holds the log-probabilities predicted for the first step, and afterwards those for the
     step after the last.
@@ -74,7 +74,9 @@ def advance(
     after: np.ndarray,
     log_prob: np.ndarray,
 ) -> None:
-    """Read T steps of n sequences: fill ``log_alpha``, ``log_prob`` and ``after``. Rows are in time-major order.
+    """Read T steps of n sequences in the forward pass: fill ``log_alpha``, ``log_prob`` and ``after``.
+
+    Rows are in time-major order: all first steps, then all second steps, and so on.
 
     Args:
         transition: transition probabilities, ``(K, K)``.

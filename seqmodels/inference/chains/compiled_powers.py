@@ -55,9 +55,10 @@ def _power64(x: Any) -> Any:
 
 @compiled(any_order=True)
 def power(x: Any, wide: bool | None) -> Any:
-    """Return 2^x, in float32 if ``wide`` is None and in float64 if it is a bool.
+    """Return 2^x elementwise in a compiled loop, in float32 if ``wide`` is None and in float64 if it is a bool.
 
-    The type of ``wide`` is known when numba compiles a call, so that it compiles only the branch that is taken.
+    The value of ``wide`` is not read. Its type is known when numba compiles a call, so that only the branch that is
+    taken is compiled.
     """
     if wide is None:
         return _power32(x)

@@ -33,9 +33,10 @@ WORTH_SHARING = 20_000_000  # number of multiplications from which a second thre
 
 @compiled(any_order=True, inner=True)
 def _multiply(matrix: np.ndarray, factor: np.ndarray, product: np.ndarray) -> None:
-    """Fill the block buffer ``product`` with ``product[j] = Σ_i matrix[i, j] factor[i]``; ``factor`` is a block buffer.
+    """Fill ``product`` with the matrix product ``product[j] = Σ_i matrix[i, j] factor[i]`` for one block.
 
-    The loops take four rows and four columns at a time, so that the sums stay in registers.
+    ``factor`` and ``product`` are buffers with ``WIDTH`` numbers, one for each sequence, for every state. The loops
+    take four rows and four columns at a time, so that the sums stay in registers.
     """
     K = len(matrix)
     whole = K - K % 4
@@ -89,7 +90,6 @@ def _multiply(matrix: np.ndarray, factor: np.ndarray, product: np.ndarray) -> No
 
 @compiled(any_order=True)
 def _add_up(buffer: np.ndarray, total: np.ndarray) -> None:
-    """Fill ``total`` with ``total[n] = Σ_j buffer[j, n]``."""
     for n in range(WIDTH):
         total[n] = buffer[n]
     for j in range(1, len(buffer) // WIDTH):
@@ -100,7 +100,7 @@ def _add_up(buffer: np.ndarray, total: np.ndarray) -> None:
 
 @compiled(any_order=True, inner=True)
 def _width_read(row: int, running: int, b: np.ndarray) -> int:
-    """Return how many frames to read from ``row`` on: a whole block if the array has so many, else ``running``."""
+    """Return how many frames to read from ``row`` of ``b (K, N)`` on: ``WIDTH``, or ``running`` near its end."""
     return WIDTH if row + WIDTH <= b.shape[1] else running
 
 
@@ -116,11 +116,18 @@ def _forward_block(
     scale: np.ndarray,
     flush: Any,
 ) -> None:
-    """Run the forward recursion over a range of times on one block.
+    """Run the forward recursion of K states over a range of times, on one block of up to ``WIDTH`` sequences.
 
-    ``predicted``, a buffer, holds the predictions before the first time, and afterwards those after the last. Alpha,
-    ``(K, N)``, and the scaling factors ``scale``, ``(N,)``, are written unless ``scale`` is empty. Values of alpha of
-    at most ``flush`` become zero.
+    Args:
+        transition: transition probabilities, ``(K, K)``.
+        b: densities, ``(K, N)``.
+        offsets: first row of each time, and N at the end.
+        times: first time, and the first after the last.
+        ranks: first rank of the block, and the first after it.
+        predicted: buffer with the predictions before the first time, and afterwards those after the last.
+        alpha: result, p(z_t | x_<=t), ``(K, N)``.
+        scale: result, scaling factors, ``(N,)``; if it is empty, alpha and the scaling factors are not written.
+        flush: values of alpha up to this become zero.
     """
     K, zero = len(transition), predicted.dtype.type(0)  # of the arrays' type, because numba would compute in float64
     joint, total = np.zeros_like(predicted), np.zeros_like(predicted[:WIDTH])
@@ -162,10 +169,10 @@ def _forward_blocks(
     scale: np.ndarray,
     flush: Any,
 ) -> None:
-    """Run the forward recursion over a range of times on all blocks of a range of ranks.
+    """Run the forward recursion over a range of times on all sequences of a range of ranks.
 
-    ``starts``, ``(K, w)``, are the predictions of the first states; the other arguments are explained in
-    ``_forward_block``.
+    ``starts``, ``(K, w)``, are the predicted distributions of first states, one for each of w sequences; the other
+    arguments are explained in ``_forward_block``.
     """
     K = len(transition)
     predicted = np.zeros(K * WIDTH, starts.dtype)
@@ -301,10 +308,16 @@ def _warm_end_block(
     ends: np.ndarray,
     messages: np.ndarray,
 ) -> None:
-    """Fill ``messages`` with beta before the first frames of one block, found on the frames before ``n_times``.
+    """Approximate beta before the first frames of one block of sequences, by the backward recursion over a few frames.
 
-    Sequences that go on past that time start from flat messages; those that end before it start from their ``ends``,
-    ``(K, w)``.
+    Args:
+        transposed: transposed transition probabilities, ``(K, K)``.
+        b: densities, ``(K, N)``.
+        offsets: first row of each time, and N at the end.
+        n_times: number of frames of each sequence to use. Longer sequences start from equal messages there.
+        ranks: first rank of the block, and the first after it.
+        ends: beta at last frames, from which shorter sequences start, ``(K, w)``.
+        messages: result: beta before first frames, ``(K, w)``.
     """
     K, first = len(transposed), ranks[0]
     message, ahead, norm = np.zeros(K * WIDTH, b.dtype), np.zeros(K * WIDTH, b.dtype), np.zeros(WIDTH, b.dtype)
@@ -341,9 +354,10 @@ def _warm_end_block(
 
 @compiled(any_order=True)
 def _add_products(before: np.ndarray, after: np.ndarray, spans: np.ndarray, total: np.ndarray) -> None:
-    """Add ``before @ after.T`` to ``total``, ``(K, K)``, over the pairs of rows that ``spans`` lists.
+    """Add ``Σ before[:, t - 1] after[:, t]ᵀ`` over pairs of consecutive frames to ``total``, ``(K, K)``.
 
-    ``before`` and ``after`` are ``(K, N)``; ``spans``, ``(S, 3)``, holds the triples of ``Packing.spans``.
+    ``before`` and ``after`` are ``(K, N)``. ``spans``, ``(S, 3)``, lists the runs of rows whose previous frames are
+    also a run, as ``Packing.spans`` does.
     """
     K = len(total)
     for s in range(len(spans)):
@@ -367,9 +381,10 @@ def _add_products(before: np.ndarray, after: np.ndarray, spans: np.ndarray, tota
 def _add_two_rows(
     x: np.ndarray, y: np.ndarray, after: np.ndarray, rows: tuple[int, int], total_x: np.ndarray, total_y: np.ndarray
 ) -> None:
-    """Add the products of two rows with each row of ``after[:, start:stop]`` to ``total_x`` and ``total_y``.
+    """Add the scalar products of rows x and y with each row of ``after[:, start:stop]`` to two totals.
 
-    The rows ``x`` and ``y`` are ``(n,)``; ``rows`` is ``(start, stop)``. Four rows of ``after`` are taken at a time.
+    ``x`` and ``y`` are ``(n,)``, with n = stop - start; ``total_x`` and ``total_y`` have a number for each row of
+    ``after``; ``rows`` is ``(start, stop)``. Four rows of ``after`` are taken at a time.
     """
     K, start, stop = len(after), rows[0], rows[1]
     whole = K - K % 4
@@ -411,10 +426,16 @@ def _add_two_rows(
 def forward(
     transition: Tensor, b: Tensor, packing: Packing, *, starts: Tensor, alpha: Tensor, scale: Tensor, flush: float
 ) -> None:
-    """Run ``scaled.forward_recursion`` in compiled loops: fill ``alpha``, ``(..., N, K)``, and ``scale``, ``(..., N)``.
+    """Run the scaled forward recursion on packed sequences in compiled loops, as ``scaled.forward_recursion`` does.
 
-    ``alpha`` lies in memory as ``b`` does. ``starts`` are the predictions of first states, ``(..., w, K)``; values of
-    alpha of at most ``flush`` become zero.
+    Args:
+        transition: transition probabilities, ``(..., K, K)``.
+        b: densities, ``(..., N, K)``.
+        packing: packing of the N rows.
+        starts: predicted distributions of first states, ``(..., w, K)`` by rank (longest first).
+        alpha: result, ``(..., N, K)``, with the memory layout of ``b``.
+        scale: result, scaling factors, ``(..., N)``.
+        flush: values of alpha up to this become zero.
     """
     if transition.dim() > 2:
         for a_r, b_r, start, alpha_r, scale_r in zip(transition, b, starts, alpha, scale, strict=True):
@@ -432,9 +453,17 @@ def forward(
 
 
 def warm_start(transition: Tensor, b: Tensor, packing: Packing, *, size: int, margin: int, flush: float) -> Tensor:
-    """Return the predictions after segments of full ``size``, ``(..., m, K)``, by compiled loops.
+    """Approximate the predicted distribution after each of m segments of full size, ``(..., m, K)``.
 
-    It is ``scaled.warm_start`` with the same arguments.
+    It is ``scaled.warm_start`` in compiled loops.
+
+    Args:
+        transition: transition probabilities, ``(..., K, K)``.
+        b: densities, ``(..., N, K)``.
+        packing: packing of the segments.
+        size: number of frames of a full segment.
+        margin: number of last frames to use, before which all states are taken to be equally probable.
+        flush: values of alpha up to this become zero.
     """
     if transition.dim() > 2:
         each = zip(transition, b, strict=True)
@@ -459,10 +488,22 @@ def backward(
     transition: Tensor, ahead: Tensor, packing: Packing, *, alpha: Tensor, scale: Tensor, ends: Tensor, gamma: Tensor,
     drift: float, rescale_every: int, beta_max: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Run ``scaled.backward_recursion`` in compiled loops, with its results.
+    """Run the scaled backward recursion on packed sequences in compiled loops, as ``scaled.backward_recursion`` does.
 
-    ``ahead``, ``(..., N, K)``, holds the densities b before and b beta / c afterwards. ``drift`` is the accepted
-    deviation from one of the sum of a row of gamma; messages are normalised every ``rescale_every`` steps.
+    Args:
+        transition: transition probabilities, ``(..., K, K)``.
+        ahead: the densities b, ``(..., N, K)``, which are replaced by b beta / c.
+        packing: packing of the N rows.
+        alpha, scale: results of ``forward``.
+        ends: beta at last frames, ``(..., w, K)`` by rank (longest first).
+        gamma: result, p(z_t | x), ``(..., N, K)``.
+        drift: accepted deviation from one of the sum of a row of gamma.
+        rescale_every: number of steps after which messages are normalised.
+        beta_max: filled with the largest beta of each frame, ``(..., N)``; None if it is not needed.
+
+    Returns:
+        Beta before first frames, ``(..., w, K)`` by rank, and True for each sequence with a row of gamma that drifted
+        from a sum of one, ``(..., w)``.
     """
     if transition.dim() > 2:
         largest = [None] * len(transition) if beta_max is None else beta_max
@@ -495,9 +536,14 @@ def backward(
 
 
 def warm_end(transition: Tensor, b: Tensor, packing: Packing, *, ends: Tensor, margin: int) -> Tensor:
-    """Return beta before each segment, ``(..., w, K)``, by compiled loops.
+    """Approximate beta before the first frame of each segment, ``(..., w, K)``, as ``scaled.warm_end`` does.
 
-    It is ``scaled.warm_end`` with the same arguments.
+    Args:
+        transition: transition probabilities, ``(..., K, K)``.
+        b: densities, ``(..., N, K)``.
+        packing: packing of the w segments.
+        ends: beta at last frames, ``(..., w, K)`` by rank, from which segments shorter than ``margin`` start.
+        margin: number of first frames to use, after which beta is taken to be equal for all states.
     """
     if transition.dim() > 2:
         each = zip(transition, b, ends, strict=True)
@@ -525,20 +571,22 @@ def expected_transitions(alpha: Tensor, ahead: Tensor, packing: Packing) -> Tens
 
 
 def _each_block(n_sequences: int, n_products: int, run: Callable[[tuple[int, int]], None]) -> None:
-    """Call ``run`` with the ranks of every block, on several threads if ``n_products`` is large enough."""
+    """Call ``run`` with the range of ranks of every block of ``WIDTH`` sequences.
+
+    Blocks are shared among threads if ``n_products``, the number of multiplications in all, is large enough.
+    """
     blocks = [(first, min(first + WIDTH, n_sequences)) for first in range(0, n_sequences, WIDTH)]
     run_parts(blocks, run, is_worth_sharing=n_products >= WORTH_SHARING)
 
 
 def _each_part(n_sequences: int, n_products: int, run: Callable[[tuple[int, int]], None]) -> None:
-    """Call ``run`` as ``_each_block`` does, but with several blocks at a time if there are very many."""
+    """Call ``run`` as ``_each_block`` does, but with ranges of several blocks if there are very many sequences."""
     size = WIDTH * -(-n_sequences // (WIDTH * MOST_PARTS))
     parts = [(first, min(first + size, n_sequences)) for first in range(0, n_sequences, size)]
     run_parts(parts, run, is_worth_sharing=n_products >= WORTH_SHARING)
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    """Return the memory of a contiguous tensor as an array; the loops are compiled for contiguous arrays."""
     assert tensor.is_contiguous()
     return tensor.numpy()
 

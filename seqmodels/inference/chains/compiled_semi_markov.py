@@ -42,9 +42,9 @@ def _log_add(a: float, b: float) -> float:
 
 @compiled(inner=True)
 def _referred(log_weights: np.ndarray, weights: np.ndarray) -> float:
-    """Fill ``weights`` with ``exp(log_weights)`` relative to the largest, and return the logarithm of the largest.
+    """Fill ``weights`` with ``exp(log_weights)`` divided by its largest entry, and return the log of that largest.
 
-    If all are -inf, the weights are zero and -inf is returned.
+    If all log-weights are -inf, the weights are zero and -inf is returned.
     """
     peak = -np.inf
     for c in range(len(weights)):
@@ -56,9 +56,10 @@ def _referred(log_weights: np.ndarray, weights: np.ndarray) -> float:
 
 @compiled(inner=True)
 def _step(rows: np.ndarray, matrix: np.ndarray, log_matrix: np.ndarray, least: float, result: np.ndarray) -> None:
-    """Fill ``result`` with ``result[j] = log Σ_i exp(rows[i]) matrix[j, i]``.
+    """Multiply K weights by a matrix in log space: fill ``result`` with ``log Σ_i exp(rows[i]) matrix[j, i]``.
 
-    A sum of at most ``least``, in scaled numbers, is computed again from ``log_matrix``.
+    A sum of at most ``least``, relative to the largest weight, is computed again from ``log_matrix``, the logarithm of
+    the matrix.
     """
     K = len(rows)
     scaled = np.empty(K)
@@ -80,9 +81,18 @@ def _begin(
     level: np.ndarray,
     reference: np.ndarray,
 ) -> int:
-    """Open a segment in every state, with log-weights ``log_new``, and return the new number of columns.
+    """Open a segment in each of K states, as a new column of the buffers, and return the new number of columns.
 
-    If the buffers are full, the columns that still matter are moved to their beginning.
+    If the buffers are full, the columns that still matter are first moved to their beginning.
+
+    Args:
+        log_new: log-weights of the new segments, ``(K,)``.
+        stop: number of columns in use.
+        longest: longest duration of a segment, and so the number of columns that matter.
+        log_weights: log-weights of the open segments less ``level``, ``(K, columns)``.
+        weights: exponentials of ``log_weights`` less ``reference``, ``(K, columns)``.
+        level: log-factor that all open segments of a state have in common, ``(K,)``.
+        reference: log-weight that ``weights`` of a state are relative to, ``(K,)``.
     """
     K, width = weights.shape
     if stop == width:
@@ -205,7 +215,15 @@ def _log_product(
 ) -> float:
     """Return ``log Σ_c exp(log_weights[k, c]) table[c]`` over the open segments ``low .. stop - 1`` of state k.
 
-    The last entry of ``table``, and of its logarithm ``log_table``, belongs to the segment that was opened last.
+    Args:
+        log_weights, weights: log-weights of the open segments, and exponentials of these less ``reference``, ``(K,
+            columns)``.
+        low, stop: first column of the sum, and the first after the last.
+        table, log_table: probabilities that the segments are multiplied by, and their logarithms. The last entry
+            belongs to the segment that was opened last.
+        reference: log-weight that ``weights`` of each state are relative to, ``(K,)``.
+        k: the state.
+        least: smallest sum of ``weights`` that is trusted; a smaller one is computed from logarithms.
     """
     part = table[len(table) - (stop - low) :]
     total = _product(weights[low:stop], part)

@@ -51,10 +51,17 @@ def _backward(
     gamma: np.ndarray,
     xi: np.ndarray,
 ) -> None:
-    """Fill ``gamma``, ``(N, K)``, and ``xi``, ``(N, K, K)``, by the backward pass.
+    """Run the backward pass in log space with transitions that differ from step to step: fill ``gamma`` and ``xi``.
 
-    ``log_beta``, ``(n, K)`` by rank (longest first), is a buffer for the messages. There are no rows for a step after
-    the last one.
+    Args:
+        offsets: first of the N packed rows of each time, and N at the end, ``(T + 1,)``.
+        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``.
+        log_b: log-densities, ``(N, K)``.
+        log_alpha, log_scale: log p(z_t | x_<=t), ``(N, K)``, and log p(x_t | x_<t), ``(N,)``, of the forward pass.
+        log_end: log-probabilities of the end after each state, ``(n, K)`` by rank (longest first).
+        log_beta: buffer for the messages, ``(n, K)`` by rank.
+        gamma: result: p(z_t | x), ``(N, K)``.
+        xi: result: p(z_t-1, z_t | x), ``(N, K, K)``; first rows are not changed.
     """
     K, n_times = log_b.shape[1], len(offsets) - 1
     ahead, terms = np.empty(K), np.empty(K)
@@ -99,9 +106,10 @@ def _best_paths(
     psi: np.ndarray,
     path: np.ndarray,
 ) -> None:
-    """Fill ``path``, ``(N,)``, as ``sequential._best_paths`` does, from transitions into each row.
+    """Fill ``path``, ``(N,)``, with the most probable states (Viterbi) under transitions that differ from step to step.
 
-    ``log_a``, ``(N, K, K)``, are their log-probabilities.
+    ``log_a``, ``(N, K, K)``, are log-probabilities of the transitions into each row. ``packed`` is row offsets, lengths
+    and first frames; ``psi``, ``(N, K)``, a buffer; the other arrays are the arguments of ``best_paths``.
     """
     offsets, lengths, firsts = packed
     K = log_b.shape[1]
@@ -163,7 +171,9 @@ def best_paths(
 
 
 def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
-    """Run ``time_varying.forward`` in compiled loops.
+    """Run the forward pass with transitions that differ from step to step in compiled loops.
+
+    The arguments are those of ``time_varying.forward``.
 
     Returns:
         log p(z_t | x_<=t), ``(N, K)``, and log p(x_t | x_<t), ``(N,)``.
@@ -177,7 +187,9 @@ def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -
 def backward(
     packing: Packing, log_a: Tensor, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor, log_end: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Run ``time_varying.backward`` in compiled loops.
+    """Run the backward pass with transitions that differ from step to step in compiled loops.
+
+    The arguments are those of ``time_varying.backward``.
 
     Returns:
         p(z_t | x), ``(N, K)``, and p(z_t-1, z_t | x), ``(N, K, K)``.

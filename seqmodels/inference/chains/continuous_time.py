@@ -83,13 +83,13 @@ def generators_at(generator: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
 
 
 class DistinctGaps(NamedTuple):
-    """The different ones of N gaps; where rates depend on inputs, the different pairs of a gap and its inputs.
+    """The G different gaps of time among N; if rates depend on inputs, the different pairs of gap and inputs.
 
     Attributes:
-        generator: Q, ``(K, K)``, or one for each different gap, ``(G, K, K)``.
-        lengths: ``(G,)``.
+        generator: generator Q of the process, ``(K, K)`` for K states, or one for each different gap, ``(G, K, K)``.
+        lengths: lengths of the different gaps, ``(G,)``.
         which: for each of the N gaps, which of the G it is, ``(N,)``.
-        inputs: inputs that rates depend on, ``(G, F)``; None if there are none.
+        inputs: the F inputs that rates depend on, for each different gap, ``(G, F)``; None if there are none.
     """
 
     generator: Tensor
@@ -151,7 +151,7 @@ def differentiable_log_transitions(
 
 
 class _TransitionsOver(Function):
-    """``exp(Q Δ)``, whose derivative by Q is that of ``path_integrals``."""
+    """The function ``exp(Q Δ)`` of Q and gaps Δ for autograd, with the derivative in Q by ``path_integrals``."""
 
     @staticmethod
     def forward(ctx: Any, generator: Tensor, gaps: Tensor) -> Tensor:
@@ -166,9 +166,9 @@ class _TransitionsOver(Function):
 
 
 def path_integrals(generator: Tensor, gaps: Tensor, weights: Tensor) -> Tensor:
-    """Return M of the module's equations, ``(K, K)``, summed over all gaps.
+    """Return ``M_kl = Σ_Δ Σ_ij W_ij ∫_0^Δ P_ik(s) P_lj(Δ - s) ds``, summed over all gaps, ``(K, K)``.
 
-    With a generator for each gap it is M of each gap, ``(G, K, K)``.
+    With a generator for each gap the sum over gaps is left out, and the result is ``(G, K, K)``.
 
     Args:
         generator: Q, ``(K, K)`` float64, or one for each gap, ``(G, K, K)``.
@@ -246,7 +246,7 @@ def stationary_of_generator(generator: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ExponentialSeries:
-    """The powers of ``B / λ`` of which the exponential series of a short gap is made.
+    """The powers of the uniformised matrix ``B / λ``, B = Q + λ I, of which ``exp(Q δ)`` of a short gap is a sum.
 
     Attributes:
         rate: λ, the uniformisation rate.
@@ -279,7 +279,7 @@ class ExponentialSeries:
         return cls(rate, torch.stack(powers))
 
     def split(self, size: int) -> Iterator[ExponentialSeries]:
-        """Return an iterator over the series of ``size`` gaps at a time, without an end: it is this one for all."""
+        """Yield this series without end, once for each part of ``size`` gaps, because all gaps share one generator."""
         return repeat(self)
 
     @property
@@ -288,7 +288,6 @@ class ExponentialSeries:
         return self.powers.shape[1] <= MOST_STATES_COMPILED and loops_are_compiled(self.powers.device)
 
     def probabilities_over(self, gaps: Tensor) -> Tensor:
-        """Return the transition probabilities over ``gaps``, ``(G,)``, as ``(G, K, K)``, computed in compiled loops."""
         from seqmodels.inference.chains import compiled_continuous_time
 
         result = gaps.new_empty(len(gaps), *self.powers.shape[1:])
@@ -309,7 +308,7 @@ class ExponentialSeries:
         return torch.from_numpy(result)
 
     def coefficients(self, steps: Tensor) -> Tensor:
-        """Return ``exp(-λ δ) (λ δ)^n / n!``, ``(G, N + 1)``, for short gaps δ = ``steps``, ``(G,)``."""
+        """Return the coefficients ``exp(-λ δ) (λ δ)^n / n!``, ``(G, N + 1)``, for short gaps δ = ``steps (G,)``."""
         n = torch.arange(len(self.powers), dtype=steps.dtype, device=steps.device)
         factorial = torch.lgamma(n + 1)
         x = (self.rate * steps)[:, None]
@@ -321,12 +320,18 @@ class ExponentialSeries:
         return _normalised(summed.view(-1, *self.powers.shape[1:]))
 
     def derivative_over_steps(self, steps: Tensor, weights: Tensor) -> Tensor:
-        """Return the derivative of ``Σ W P`` by Q, ``(K, K)``, over short gaps ``steps``; ``weights`` is W."""
+        """Return the derivative of ``Σ W P`` by Q, ``(K, K)``, for transition probabilities P over short gaps.
+
+        ``weights`` is W, ``(G, K, K)``, and ``steps (G,)`` the gaps.
+        """
         summed = self.coefficients(steps).T @ weights.flatten(1)
         return self.derivative(summed.view(-1, *weights.shape[1:]))
 
     def derivative(self, weights: Tensor) -> Tensor:
-        """Return the derivative of ``Σ_n <S_n, (B / λ)^n>`` by B, ``(K, K)``; ``weights`` is S, ``(N + 1, K, K)``."""
+        """Return the derivative of ``Σ_n Σ_ij S_n,ij ((B / λ)^n)_ij`` by B, ``(K, K)``.
+
+        ``weights`` is S, ``(N + 1, K, K)``.
+        """
         b, total = self.powers[1].mT, torch.zeros_like(self.powers[0])
         adjoint = torch.zeros_like(total)
         for n in range(len(self.powers) - 1, 0, -1):
@@ -349,15 +354,13 @@ class SeriesOfEach:
 
     @classmethod
     def of(cls, generators: Tensor) -> SeriesOfEach:
-        """Build the series of ``generators``, ``(G, K, K)``."""
         return cls(generators, -generators.diagonal(dim1=1, dim2=2).amin(1))
 
     def split(self, size: int) -> Iterator[SeriesOfEach]:
-        """Return an iterator over the series of ``size`` gaps at a time."""
         return map(SeriesOfEach, self.generators.split(size), self.rate.split(size))
 
     def _uniformised(self, steps: Tensor) -> Tensor:
-        """Return ``B δ`` of each gap, ``(G, K, K)``."""
+        """Return ``(Q + λ I) δ`` of each gap δ in ``steps (G,)``, ``(G, K, K)``."""
         one = torch.eye(self.generators.shape[1]).to(self.generators)
         return (self.generators + self.rate[:, None, None] * one) * steps[:, None, None]
 
@@ -375,10 +378,10 @@ class SeriesOfEach:
         return _normalised(total)
 
     def derivative_over_steps(self, steps: Tensor, weights: Tensor) -> Tensor:
-        """Return the derivative of ``Σ W P`` by each Q, ``(G, K, K)``, over short gaps; ``weights`` is W.
+        """Return the derivative of ``Σ W P`` by each gap's Q, ``(G, K, K)`` over short gaps.
 
-        The n-th term of ``exp(B δ)``, ``T_n = T_n-1 B δ / n``, has the derivative
-        ``L_n = (B' δ L_n-1 + W T'_n-1) / n``.
+        P are the transition probabilities over ``steps (G,)``, and ``weights`` is W, ``(G, K, K)``. The n-th term of
+        ``exp(B δ)``, ``T_n = T_n-1 B δ / n``, has the derivative ``L_n = (B' δ L_n-1 + W T'_n-1) / n``.
         """
         b = self._uniformised(steps).mT
         term, total = torch.eye(b.shape[1]).to(b).expand_as(b), torch.zeros_like(b)
@@ -422,11 +425,10 @@ class Doubling:
         return cls(series, steps, n_doublings, each)
 
     def derivative(self, weights: Tensor) -> Tensor:
-        """Return the derivative of ``Σ W P`` by Q, ``(K, K)``; ``weights`` is W, ``(G, K, K)``.
+        """Return the derivative of ``Σ W P`` by Q, ``(K, K)``, for transition probabilities P over the G gaps.
 
-        With a generator for each gap it is that by each of them, ``(G, K, K)``.
-
-        Only non-negative terms are added, so that no digits are lost.
+        ``weights`` is W, ``(G, K, K)``. With a generator for each gap the result is ``(G, K, K)``. Only non-negative
+        terms are added, so that no digits are lost.
         """
         weights = weights.clone()
         for n in range(len(self.probabilities) - 2, -1, -1):

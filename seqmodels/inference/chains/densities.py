@@ -14,7 +14,7 @@ LOG2E = 1.4426950408889634  # powers of two are what processors are quick at
 
 
 class Densities(Protocol):
-    """Densities of N packed frames in K states, ``(N, K)``, or ``(R, N, K)`` in the states of R chains side by side.
+    """Densities p(x_t | z_t) of N packed frames in K states, ``(N, K)``; ``(R, N, K)`` for R chains side by side.
 
     To add a form of densities, define these methods.
     """
@@ -95,7 +95,7 @@ class LogDensities:
 
 @dataclass(frozen=True)
 class PowerDensities:
-    """Densities given as ``factor · 2^exponent``, each ``(..., K, N)``.
+    """Densities given as ``factor · 2^exponent``, each ``(..., K, N)`` for K states and N frames.
 
     Factors are of the order of one; None means that all are one.
     """
@@ -144,10 +144,10 @@ class PowerDensities:
 
 @dataclass(frozen=True)
 class TableDensities:
-    """Densities of symbols, looked up in a table; only the table is exponentiated.
+    """Densities of V symbols in K states, looked up in a table; only the table is exponentiated.
 
-    ``log_table`` holds the log-probabilities of V symbols in nats, ``(..., V, K)``; ``symbols`` the symbol of each
-    frame, ``(N,)``.
+    ``log_table`` holds the log-probabilities of the symbols in nats, ``(..., V, K)``; ``symbols`` the symbol of each of
+    N frames, ``(N,)``.
     """
 
     log_table: Tensor
@@ -202,9 +202,9 @@ class TableDensities:
 
 
 def _largest(densities: Tensor, scratch: Scratch) -> Tensor:
-    """Return the largest log-density of each frame, ``(..., N)``, or the least finite number if that is larger.
+    """Return the largest log-density of each frame, ``(..., N)``, or the least finite number where all are -inf.
 
-    ``densities`` is ``(..., K, N)``.
+    ``densities`` is ``(..., K, N)``; ``scratch`` has the buffers.
     """
     largest = scratch.buffer("largest", (*densities.shape[:-2], densities.shape[-1]), densities.dtype, densities.device)
     return _clamp_infinite(torch.amax(densities, -2, out=largest))
@@ -215,20 +215,20 @@ def _double(peak: Tensor, scratch: Scratch) -> Tensor:
 
 
 def clamped(densities: Densities, states: Tensor) -> LogDensities:
-    """Return densities that are zero in every state but the known or allowed ones; inference on them is exact.
+    """Return densities that are zero in every state but the known or allowed ones, for inference given these states.
 
-    ``states`` is the known state of each frame, ``(N,)``, negative if it is unknown; or the allowed states, ``(N, K)``
-    bool.
+    ``states`` is the known state of each of N frames, ``(N,)``, negative if it is unknown; or the allowed states, ``(N,
+    K)`` bool.
     """
     log_b = densities.log()
     return LogDensities(log_b.masked_fill(~possible_states(states, log_b.shape[-1]), -torch.inf))
 
 
 def possible_states(states: Tensor, n_states: int) -> Tensor:
-    """Return the allowed states of each frame, ``(N, K)`` bool.
+    """Return the allowed states of each of N frames, ``(N, K)`` bool, for K = ``n_states``.
 
-    ``states`` is the known state of each frame, ``(N,)``, negative if any is possible; or a table that is returned as
-    is.
+    ``states`` is the known state of each frame, ``(N,)``, negative if any is possible; or ``(N, K)`` bool, which is
+    returned as it is.
     """
     if states.dim() == 2:
         return states

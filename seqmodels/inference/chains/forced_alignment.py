@@ -76,7 +76,10 @@ def forced_alignment(
 
 @torch.no_grad()
 def best_alignments(trellis: Trellis, groups: Sequence[Groups]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the results of ``forced_alignment`` for a trellis of one chain."""
+    """Return position and state of each frame, each ``(N,)``, and log p(path, x) of the best paths, ``(n,)``.
+
+    ``trellis`` has one chain; ``groups`` has, for each sequence, the states of each position.
+    """
     lengths = trellis.segments.lengths
     positions, states = (torch.zeros(int(lengths.sum()), dtype=torch.int64, device=lengths.device) for _ in range(2))
     log_prob = torch.empty(len(lengths), dtype=torch.float64, device=lengths.device)
@@ -95,7 +98,10 @@ def best_alignments(trellis: Trellis, groups: Sequence[Groups]) -> tuple[Tensor,
 
 
 def _parts(lengths: list[int], groups: Sequence[Groups]) -> Iterator[list[int]]:
-    """Yield lists of sequences that are aligned together: of similar lengths, and as many as memory can hold."""
+    """Yield lists of the numbers of sequences of similar lengths, as many as memory can hold.
+
+    ``lengths`` is the number of frames of each sequence; ``groups`` has the states of each of its positions.
+    """
     part: list[int] = []
     S = G = n_frames = 0
     for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], len(groups[i])), reverse=True):
@@ -109,7 +115,7 @@ def _parts(lengths: list[int], groups: Sequence[Groups]) -> Iterator[list[int]]:
 
 @dataclass(frozen=True)
 class _Padded:
-    """Groups of states of n sequences, padded to the same size.
+    """The groups of states that n sequences must pass through, padded to S positions and G states in each.
 
     Attributes:
         states: states of each group, ``(n, S, G)``; 0 where padded.
@@ -151,9 +157,9 @@ class _Padded:
 
 
 def _align(trellis: Trellis, padded: _Padded) -> tuple[Tensor, Tensor, Tensor]:
-    """Return packed positions and states, each ``(N,)``, and whether each sequence has a path, ``(n,)`` by rank.
+    """Return position and state of each packed row, ``(N,)``, and True for sequences with a path, ``(n,)`` by rank.
 
-    The trellis must be uncut.
+    The sequences of ``trellis`` must not be cut into segments.
     """
     packing, (n, S, G) = trellis.packing, padded.states.shape
     arcs = padded.arcs(on_grid(trellis.transition.log()))  # read only where transitions are the same at all steps
@@ -186,9 +192,10 @@ def _align(trellis: Trellis, padded: _Padded) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _trace(trellis: Trellis, padded: _Padded, psi: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-    """Return packed positions and states, each ``(N,)``, by following ``psi`` back from the last frames.
+    """Return position and state of each of N packed rows, ``(N,)``, by following ``psi`` back from the last frames.
 
-    ``last``, ``(n,)`` by rank (longest first), is the index of the last state within the last group.
+    ``psi`` says for each row and state from which state the best path comes. ``last``, ``(n,)`` by rank (longest
+    first), is the index of the last state within the last group.
     """
     G = psi.shape[2]
     positions = torch.empty(len(psi), dtype=torch.int64, device=psi.device)

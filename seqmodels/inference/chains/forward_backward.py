@@ -135,9 +135,9 @@ def refuse_impossible(log_prob: Tensor) -> None:
 
 
 def forward_pass(trellis: Trellis) -> Filtered:
-    """Run the forward pass on a trellis; rows are in the order of its packing.
+    """Return p(z_t | x_<=t) and log p(x_t | x_<t) for the packed rows of a trellis.
 
-    ``ends`` is 0 where the end is no event.
+    ``ends``, log p(end | x), is 0 where the end is no event.
     """
     if trellis.log_transitions is not None:
         return log_space.forward_pass(trellis)
@@ -154,7 +154,7 @@ def forward_pass(trellis: Trellis) -> Filtered:
 
 
 def forward_backward_pass(trellis: Trellis) -> Posterior:
-    """Run forward-backward on a trellis; rows are in the order of its packing.
+    """Return p(z_t | x) for the packed rows of a trellis, log p(x), and expected transitions, starts and ends.
 
     A sequence of probability zero has ``log_prob`` -inf and adds nothing to the sums over sequences.
     """
@@ -174,10 +174,15 @@ def forward_backward_pass(trellis: Trellis) -> Posterior:
 def _recompute(
     trellis: Trellis, result: Result, failed: Tensor, run: Pass[Result], in_logarithms: Pass[Result]
 ) -> None:
-    """Replace the results of the sequences that ``failed``, ``(..., n)``, in each chain.
+    """Replace the results of the sequences for which a pass failed, by a pass that is more exact and slower.
 
-    ``run`` is the pass that failed. It is tried again on these sequences in float64 with exact segments, where it may
-    call this function in turn; if they were computed so already, ``in_logarithms`` replaces it.
+    Args:
+        trellis: the problem.
+        result: the results of the pass, which are changed in place.
+        failed: True for each sequence that failed in each chain, ``(..., n)``.
+        run: the pass that failed. It is tried again in float64 with exact segments, where it may call this function in
+            turn.
+        in_logarithms: the pass that takes its place if the failed results were computed in float64 already.
     """
     for chain, chain_result, chain_failed in zip(trellis.chains, result.chains, torch.atleast_2d(failed), strict=True):
         if not chain_failed.any():

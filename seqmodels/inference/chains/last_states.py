@@ -32,14 +32,14 @@ MOST_TERMS_COMPILED = 1 << 12  # number of sums at one time above which tensor o
 
 @dataclass(frozen=True)
 class LastStatesTrellis:
-    """One problem of inference: n packed sequences with N rows in all, and a chain of K states.
+    """The problem of inference on n packed sequences of N rows, whose densities depend on the last p + 1 of K states.
 
     Attributes:
         log_initial: log p(z_1), ``(n, K)`` by rank (longest first).
         log_transition: log-probabilities of the transitions, ``(K, K)``, or ``(N, K, K)`` those into each row; the
             values of first rows are not read.
         log_final: log p(end | z_T), ``(K,)``; None if the end is no event.
-        log_b: log p(x_t | z_t, earlier states), ``(N, K, M)`` float64.
+        log_b: log p(x_t | z_t, earlier states), ``(N, K, M)`` float64, for the M = K^p combinations of earlier states.
         packing: how the N rows make up the n sequences.
     """
 
@@ -55,7 +55,7 @@ class LastStatesTrellis:
         return self.log_b.shape[1]
 
     def into(self, rows: slice) -> Tensor:
-        """Return the log-probabilities of the transitions into ``rows``, ``(n, K, K)``.
+        """Return the log-probabilities of the transitions into the r packed rows of a slice, ``(r, K, K)``.
 
         If they are the same at all steps, the result is ``(1, K, K)``.
         """
@@ -69,7 +69,7 @@ class LastStatesTrellis:
 
 @dataclass(frozen=True)
 class LastStatesFiltered:
-    """Results of a forward pass over a ``LastStatesTrellis``, in its rows.
+    """Results of a forward pass with N rows, K states and M = K^p tuples of p earlier states.
 
     Attributes:
         log_alpha: log p(z_t, earlier states | x_1 .. x_t), ``(N, K, M)``; -inf from an impossible step on.
@@ -90,7 +90,7 @@ class LastStatesFiltered:
 
 @dataclass(frozen=True)
 class LastStatesPosterior:
-    """Results of forward-backward over a ``LastStatesTrellis``, given all of each sequence.
+    """Results of forward-backward with N rows, K states and M = K^p tuples of p earlier states.
 
     Attributes:
         log_prob: log p(x) in nats, ``(n,)`` in the caller's order.
@@ -121,9 +121,9 @@ def tuples(n_states: int, order: int, device: torch.device | str = "cpu") -> Ten
 
 
 def first_tuples(log_initial: Tensor, n_earlier: int) -> Tensor:
-    """Return the log-probabilities of the tuples at the first step, ``(n, K, M)``, from ``log_initial``, ``(n, K)``.
+    """Return the log-probabilities of a first state and earlier states, ``(n, K, M)``, from ``log_initial (n, K)``.
 
-    The ``n_earlier`` = M combinations of earlier states have probability zero but the one that is all state 0.
+    ``n_earlier`` is M. Before the first step all earlier states are written as state 0; other combinations have -inf.
     """
     first = log_initial.new_full((*log_initial.shape, n_earlier), -torch.inf)
     first[..., 0] = log_initial
@@ -131,7 +131,7 @@ def first_tuples(log_initial: Tensor, n_earlier: int) -> Tensor:
 
 
 def next_tuples(log_alpha: Tensor, log_a: Tensor) -> Tensor:
-    """Return the predicted log-probabilities of the tuples at the next step, ``(n, K, M)``.
+    """Return the predicted log-probabilities of state and earlier states at the next step, ``(n, K, M)``.
 
     ``log_alpha`` are the log-probabilities at this step, ``(n, K, M)``; ``log_a`` the log transition probabilities,
     ``(1, K, K)`` or ``(n, K, K)``.
@@ -140,18 +140,25 @@ def next_tuples(log_alpha: Tensor, log_a: Tensor) -> Tensor:
 
 
 def without_oldest(log_alpha: Tensor) -> Tensor:
-    """Sum out the oldest state of the tuples ``log_alpha``, ``(n, K, M)``: return log-probabilities ``(n, M)``."""
+    """Return the log-probabilities of the last p states, ``(n, M)``, by summing out the oldest of p + 1 states.
+
+    ``log_alpha``, ``(n, K, M)``, are the log-probabilities of a state and the M = K^p combinations of p earlier states.
+    """
     return torch.logsumexp(_by_oldest(log_alpha), 2)
 
 
 def _by_oldest(values: Tensor) -> Tensor:
-    """Reshape tuples ``(n, K, M)`` to ``(n, M, K)``, with the oldest state of the tuple on the last axis."""
+    """Reshape values of a state and M earlier states, ``(n, K, M)``, to ``(n, M, K)`` with the oldest state last."""
     n, k, m = values.shape
     return values.reshape(n, m, k)
 
 
 def _joined(merged: Tensor, log_a: Tensor) -> Tensor:
-    """Return the log-probabilities of a new state after the tuples ``merged``, ``(n, M)``, as ``(n, K, M)``."""
+    """Return the log-probabilities ``(n, K, M)`` of a new state and the last p states before it.
+
+    ``merged``, ``(n, M)``, are the log-probabilities of the last p states, and ``log_a`` the log transition
+    probabilities.
+    """
     n, k = len(merged), log_a.shape[-1]
     return (merged.view(n, 1, k, merged.shape[1] // k) + log_a.mT.unsqueeze(-1)).flatten(2)
 
@@ -160,7 +167,7 @@ def _joined(merged: Tensor, log_a: Tensor) -> Tensor:
 
 
 def forward_pass(trellis: LastStatesTrellis) -> LastStatesFiltered:
-    """Run the forward pass: compute the beliefs about the last p + 1 states after each step."""
+    """Run the forward pass: compute the distribution of the last p + 1 states after each step."""
     log_b, peak = _relative(trellis.log_b)
     log_alpha, log_scale, _ = _forward(trellis, log_b)
     last = torch.logsumexp(log_alpha[trellis.packing.last], 2)
@@ -181,9 +188,11 @@ def forward_backward_pass(trellis: LastStatesTrellis) -> LastStatesPosterior:
 
 
 def _forward(trellis: LastStatesTrellis, log_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return beliefs, ``(N, K, M)``, scaling factors, ``(N,)``, and beliefs without the oldest state, ``(N, M)``.
+    """Run the forward pass on ``log_b``, log-densities less the largest of each row, ``(N, K, M)``.
 
-    All are logarithms. ``log_b`` is relative to the largest log-density of each row, and so are the scaling factors.
+    Returns:
+        log p(z_t, earlier states | x_<=t), ``(N, K, M)``; log p(x_t | x_<t) less the largest log-density of the row,
+        ``(N,)``; and the first result with the oldest state summed out, ``(N, M)``.
     """
     packing = trellis.packing
     if _runs_compiled(trellis):

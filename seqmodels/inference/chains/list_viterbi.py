@@ -69,7 +69,10 @@ def list_viterbi(
 
 @torch.no_grad()
 def k_best_paths(trellis: Trellis, k: int) -> list[tuple[Tensor, Tensor]]:
-    """Return the results of ``list_viterbi`` for a trellis of one chain."""
+    """Return the ``k`` best paths of each sequence of one chain, ``(m, T)``, and log p(path, x), ``(m,)``.
+
+    m is ``k``, or less if fewer paths have a probability above zero.
+    """
     log_b, packing, lengths = trellis.densities.log(), trellis.packing, trellis.segments.lengths.tolist()
     deltas = torch.empty(log_b.shape, dtype=torch.float64, device=log_b.device)
     best, psi = traced(trellis, log_b, deltas)
@@ -101,11 +104,11 @@ def k_best_paths(trellis: Trellis, k: int) -> list[tuple[Tensor, Tensor]]:
 
 @dataclass(frozen=True)
 class _Scores:
-    """Scores of one sequence, from which deviations are computed.
+    """Viterbi scores of one sequence of T frames and K states, to compute what deviations from a path cost.
 
     Attributes:
-        into: log-probabilities of the transitions into step t, ``into[t, j, i] = log a_ij``, ``(T, K, K)``; or
-            ``(1, K, K)`` if they are the same at all steps.
+        into: log-probabilities of the transitions into step t, ``into[t, j, i] = log a_ij``, ``(T, K, K)``; or ``(1, K,
+            K)`` if they are the same at all steps.
         delta: scores of the best paths to each state, ``(T, K)``.
         psi: the state before, on the best path to each state, ``(T, K)``.
         ends: log-probabilities of the end after each state, ``(K,)``.
@@ -117,9 +120,10 @@ class _Scores:
     ends: np.ndarray
 
     def deviations(self, path: np.ndarray, before: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the losses, times and states of the ``m`` best deviations from ``path`` at times before ``before``.
+        """Return the ``m`` best ways to leave ``path`` at a time before ``before``: their losses, times and states.
 
-        At those times the path must follow ``psi``.
+        A path deviates at time t if it is in another state there, equals ``path`` later and has the best past. Its loss
+        is the log-probability that it has less. Before ``before``, ``path`` must be the best past of its later states.
         """
         after = path[1 : before + 1]
         rows = np.zeros_like(after) if len(self.into) == 1 else np.arange(1, len(after) + 1)
@@ -151,10 +155,10 @@ class _Scores:
 
 @dataclass(frozen=True)
 class _Deviations:
-    """Deviations from one path in order of loss.
+    """Ways to leave one path, in order of the log-probability that each loses.
 
     ``losses`` are relative to the best path of the sequence, so that they include the loss of ``path``; ``times`` and
-    ``states`` say where each deviates.
+    ``states`` say at which time and to which state each deviates.
     """
 
     scores: _Scores
@@ -166,7 +170,7 @@ class _Deviations:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Deviation number ``rank`` of a path.
+    """A candidate for the next best path: deviation number ``rank`` from an earlier path, listed in ``of``.
 
     Candidates compare by loss, and candidates of equal loss by their states, the last state first.
     """
@@ -193,7 +197,7 @@ class _Candidate:
 
 
 def _from_the_last(path: np.ndarray) -> bytes:
-    """Return the states from the last to the first as bytes that compare as the states do."""
+    """Return the states in reverse order as bytes whose lexicographic order is that of the reversed paths."""
     return path[::-1].astype(">i4").tobytes()
 
 

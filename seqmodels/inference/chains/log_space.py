@@ -44,7 +44,7 @@ class LogProduct:
     matrix: Tensor
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Return the logarithms of the product, ``(n, K)``, for the logarithms ``rows``, ``(n, K)``.
+        """Return ``log(exp(rows) @ matrix)``, ``(n, K)``, for log-probabilities ``rows (n, K)``.
 
         Entries are -inf where every term is zero.
         """
@@ -89,9 +89,9 @@ class LogProduct:
         return torch.bmm(positive.unsqueeze(1), self._positive).squeeze(1) > 0
 
     def _exact(self, rows: Tensor, entries: Tensor) -> Tensor:
-        """Return the given entries of the product, ``(m,)``, each summed over its predecessors in logarithms.
+        """Return entries of the product, ``(m,)``, each summed in logarithms over the states that lead to it.
 
-        ``entries``, ``(m, 2)``, are row and state of each.
+        ``entries``, ``(m, 2)``, are the row and the state of each.
         """
         n_terms = self.matrix.shape[-1] if self.matrix.dim() == 3 else self._predecessors[0].shape[1]
         parts = []
@@ -117,7 +117,10 @@ class LogProduct:
 
 
 def forward_pass(trellis: Trellis) -> Filtered:
-    """Run the forward pass; from an impossible frame on, steps are -inf, and so is the end of the sequence."""
+    """Run the forward pass in logarithms: compute p(z_t | x_<=t) and log p(x_t | x_<t).
+
+    From an impossible frame on, steps are -inf, and so is the end of the sequence.
+    """
     log_alpha, steps = log_alpha_and_steps(trellis)
     last = log_alpha[trellis.segments.last]
     return Filtered(alpha=log_alpha.exp(), steps=steps, ends=torch.logsumexp(last + trellis.final.log(), 1))
@@ -156,7 +159,10 @@ def forward_backward_pass(trellis: Trellis) -> Posterior:
 
 
 def _of_varying_transitions(trellis: Trellis, log_a: Tensor) -> Posterior:
-    """Run ``forward_backward_pass`` with transitions that differ from step to step, ``log_a``, ``(N, K, K)``."""
+    """Run forward-backward with transitions that differ from step to step.
+
+    ``log_a``, ``(N, K, K)``, are the log-probabilities of the transitions into each packed row.
+    """
     packing = trellis.packing
     log_b, peak = relative_to_largest(trellis.densities.log().double())
     log_alpha, log_scale = _log_alpha_and_scale(trellis, log_b)
@@ -173,10 +179,10 @@ def _of_varying_transitions(trellis: Trellis, log_a: Tensor) -> Posterior:
 
 
 def log_alpha_and_steps(trellis: Trellis, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Run the forward pass, however small its probabilities are.
+    """Run the forward pass in logarithms, which is exact however small probabilities are.
 
     Args:
-        trellis: the problem, of uncut sequences.
+        trellis: the problem, of sequences that are not cut into segments.
         log_starts: log p(first state), ``(w, K)`` by rank (longest first); None for the ``initial`` of the trellis.
 
     Returns:
@@ -244,14 +250,15 @@ def steps_are_compiled(n_products: float, device: torch.device) -> bool:
 def _forward_scaled(
     transition: Tensor, predicted: Tensor, log_b: Tensor, blocks: list[tuple[int, int]]
 ) -> tuple[Tensor, Tensor] | None:
-    """Try some consecutive times in scaled numbers; return log alpha, ``(m, K)``, and steps, ``(m,)``.
+    """Run the forward pass over some consecutive times in scaled numbers; return log alpha and steps, or None.
 
-    Return None if a product came near to underflow.
+    The results are log p(z_t | x_<=t), ``(m, K)``, and log p(x_t | x_<t), ``(m,)``. None means that a product came near
+    to underflow, so that logarithms must be used.
 
     Args:
         transition: transition probabilities, ``(K, K)``.
         predicted: log-probabilities predicted for the first of the times, ``(n, K)``.
-        log_b: log-densities of the rows of these times, ``(m, K)``, the largest of each 0.
+        log_b: log-densities of the m rows of these times, ``(m, K)``, the largest of each 0.
         blocks: first row, and first row after, of each time.
     """
     offset, n_first = blocks[0][0], blocks[0][1] - blocks[0][0]
@@ -276,9 +283,13 @@ def _forward_scaled(
 
 
 def _transitions(log_alpha: Tensor, log_a: Tensor, ahead: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the expected transitions from one frame to the next, ``(K, K)``, summed over sequences.
+    """Return the expected transitions from one frame to the next, ``(K, K)``, summed over n sequences.
 
-    ``weights``, ``(n,)``, weights the sequences; None means 1 for each.
+    Args:
+        log_alpha: log p(z_t | x_<=t) at the first of the frames, ``(n, K)``.
+        log_a: log transition probabilities.
+        ahead: log of b beta / c at the second frame, ``(n, K)``.
+        weights: weight of each sequence, ``(n,)``; None means 1 for each.
     """
     size = max(1, TERMS_AT_ONCE // log_a.numel())
     total, weights = log_a.new_zeros(log_a.shape), log_a.new_ones(len(ahead)) if weights is None else weights

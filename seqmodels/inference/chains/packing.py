@@ -156,7 +156,7 @@ class Packing:
         return list(self.unpack(packed).split(self.lengths.tolist()))
 
     def totals(self, packed: Tensor) -> Tensor:
-        """Return the sums of packed values ``(..., N)`` over each sequence in float64, shape ``(..., n)``.
+        """Return the sum of packed values ``(..., N)`` over the frames of each sequence, float64 ``(..., n)``.
 
         Values are added in the order of time.
         """
@@ -168,7 +168,7 @@ class Packing:
         return any_of(packed, self.sequence.to(packed.device), self.n_sequences)
 
     def take(self, sequences: Tensor) -> tuple[Packing, Tensor]:
-        """Return the packing of the given sequences alone, and the row in this packing of each of its rows."""
+        """Return the packing of the given sequences alone, and which rows of this packing its rows are."""
         part = Packing.of(self.lengths[sequences], device=self.lengths.device)
         return part, self.rows(sequences[part.sequence], part.time)
 
@@ -178,10 +178,9 @@ class Packing:
 
 
 def any_of(flags: Tensor, owner: Tensor, n_owners: int) -> Tensor:
-    """Return True for each owner of which any item is true, ``(..., n)``.
+    """Return True for each owner, ``(..., n_owners)``, any of whose items is true.
 
-    ``flags``, ``(..., m)``, are the truth values of the items, and ``owner``, ``(m,)``, the number of each item's
-    owner.
+    ``flags``, ``(..., m)``, are the truth values of m items, and ``owner``, ``(m,)``, the number of each item's owner.
     """
     per_owner = flags.new_zeros(*flags.shape[:-1], n_owners)
     *lead, items = flags.nonzero(as_tuple=True)
@@ -245,7 +244,7 @@ class PackedArrays:
         return [concatenated[start:stop] for start, stop in pairwise([0, *stops])]
 
     def by_rank(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return uninitialised arrays ``(n,)`` for ends, log-probabilities and failures, which ``forward`` fills."""
+        """Return uninitialised arrays ``(n,)`` for log p(end | x), log p(x) and failures of sequences, by rank."""
         n = len(self.lengths)
         return np.empty(n), np.empty(n), np.empty(n, np.bool_)
 

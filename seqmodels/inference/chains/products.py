@@ -48,7 +48,7 @@ def _by_onednn(matrix: Tensor, x: Tensor) -> Tensor:
 
 
 def _wider(x: Tensor, n: int) -> Tensor:
-    """Extend ``x``, ``(K, m)``, to ``(K, n)`` by what follows it in memory, or return it if too little follows."""
+    """Return ``x (K, m)`` with n columns, as a view of the memory after it, or ``x`` if too little follows."""
     last = x.storage_offset() + (x.shape[0] - 1) * x.stride(0) + (n - 1) * x.stride(1)
     has_room = last < x.untyped_storage().nbytes() // x.element_size()
     return x.as_strided((x.shape[0], n), x.stride()) if has_room else x

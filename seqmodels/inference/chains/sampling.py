@@ -70,10 +70,13 @@ def sample_paths(trellis: Trellis, n: int, generator: torch.Generator) -> tuple[
 
 
 def _log_alpha(trellis: Trellis) -> tuple[Trellis, Tensor, Tensor]:
-    """Return the trellis to sample from, log p(z_t | x_<=t) in its rows, ``(N, K)`` float64, and log p(x), ``(n,)``.
+    """Run the forward pass from which paths are drawn.
 
-    The likeliest way back may lead through a state whose alpha is below what a float can hold. Then, and always where
-    loops are compiled on a CPU, the pass is computed in logarithms on uncut sequences.
+    The most probable path backwards may lead through a state whose alpha is too small for a float. Then, and always
+    where loops are compiled on a CPU, the pass is computed in logarithms on uncut sequences.
+
+    Returns:
+        The trellis to sample from; log p(z_t | x_<=t) in its rows, ``(N, K)`` float64; and log p(x), ``(n,)``.
     """
     if trellis.log_transitions is None and not loops_are_compiled(trellis.densities.device):
         for is_exact in (False, True) if trellis.segments.are_warmed_up else (False,):
@@ -91,7 +94,10 @@ def _log_alpha(trellis: Trellis) -> tuple[Trellis, Tensor, Tensor]:
 
 
 def _sample_in_loops(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Return ``n`` drawn paths of an uncut trellis, ``(N, n)`` packed, by a compiled loop."""
+    """Draw ``n`` paths of uncut sequences by a compiled loop, ``(N, n)`` in packed rows.
+
+    ``log_alpha``, ``(N, K)``, is log p(z_t | x_<=t).
+    """
     from seqmodels.inference.chains.compiled_draws import draw_backwards
 
     N, a = len(log_alpha), trellis.transition.contiguous()
@@ -129,7 +135,10 @@ def _sample_segments(trellis: Trellis, log_alpha: Tensor, n: int, generator: tor
 
 
 def _sample_backwards(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Return ``n`` drawn paths, ``(N, n)`` packed; where there is no way back the states mean nothing."""
+    """Draw ``n`` paths, ``(N, n)`` in packed rows, frame by frame from the last; impossible frames have any state.
+
+    ``log_alpha``, ``(N, K)``, is log p(z_t | x_<=t).
+    """
     packing, log_a = trellis.packing, trellis.log_transitions
     into = trellis.transition.log().T.contiguous()  # into[j, i] = log a_ij
     log_ends = trellis.ends(torch.float64).log()

@@ -39,13 +39,13 @@ RESCALE_EVERY = 16  # steps back after which beta is scaled anew
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of what a floating-point precision can hold.
+    """Limits of what a floating-point precision can hold, for scaled forward and backward recursions.
 
     Attributes:
         flush: values up to this become zero; it is well above the subnormal numbers, which are slow and inexact.
-        floor: more than one step can lose of one state's mass, as a fraction of 1.
+        floor: upper bound of the mass that one step can lose in one state by underflow, where a frame's mass is 1.
         loss: relative loss that is too small to check for.
-        gap: largest accepted difference of the two bounds, in nats.
+        gap: largest accepted difference between the upper and the lower bound of log p(x), in nats.
         drift: largest accepted deviation from one of the sum of a row of gamma.
     """
 
@@ -159,10 +159,11 @@ def backward(trellis: Trellis, ran: ScaledForward) -> tuple[Posterior, Tensor]:
 
 
 def _gamma_and_ahead(trellis: Trellis, ran: ScaledForward) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``gamma`` and ``ahead`` = b beta / c, each ``(..., N, K)``, and the sequences that failed, ``(..., n)``.
+    """Run the backward pass: return gamma = p(z_t | x) and ``ahead`` = b beta / c, each ``(..., N, K)``, and failures.
 
-    With these, ``xi_t(i, j) = alpha_t(i) a_ij ahead_t+1(j)``. ``ahead`` is written over ``ran.chain.b``. A sequence
-    fails if a state whose future outweighs the floor may have been lost; where the forward pass holds, beta is bounded.
+    With these, the expected transitions are ``xi_t(i, j) = alpha_t(i) a_ij ahead_t+1(j)``. ``ahead`` is written over
+    ``ran.chain.b``. The third result is True, ``(..., n)``, for sequences in which a state that matters later may have
+    been lost to underflow; where the forward pass is right, beta is bounded.
     """
     segments, packing, dtype = trellis.segments, trellis.packing, ran.alpha.dtype
     chain, ends = ran.chain, trellis.ends(dtype)
@@ -202,10 +203,9 @@ def _sum_over_sequences(trellis: Trellis, rows: Tensor, failed: Tensor) -> Tenso
 
 
 def _expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed: Tensor) -> Tensor:
-    """Return the expected transitions of the sequences that have not failed, ``(..., K, K)`` float64.
+    """Return ``Σ_t alpha_t(i) a_ij ahead_t+1(j)`` over the sequences that have not failed, ``(..., K, K)`` float64.
 
-    Rows of failed sequences are set to 0 in place. The frames before a run of rows are also a run of rows, so that each
-    run takes one product and nothing is copied.
+    ``alpha`` and ``ahead`` = b beta / c are ``(..., N, K)``; rows of failed sequences are set to 0 in place.
     """
     segments, packing = trellis.segments, trellis.packing
     if failed.any():
@@ -249,10 +249,10 @@ def _products_of_neighbours(alpha: Tensor, ahead: Tensor, packing: Packing) -> T
 
 
 def _products_side_by_side(alpha: Tensor, ahead: Tensor, packing: Packing) -> Tensor:
-    """Return the result of ``_products_of_neighbours`` on a GPU, by gathering previous frames.
+    """Return ``Σ_t alpha_t(i) ahead_t+1(j)``, ``(..., K, K)`` float64, over consecutive frames of segments, on a GPU.
 
-    There are as many runs of rows as lengths of sequences, and one product of two narrow matrices would keep only a
-    small part of a GPU busy; the gathered frames are multiplied in parts side by side instead.
+    Previous frames are gathered and multiplied in parts side by side, because one product of two narrow matrices would
+    keep only a small part of a GPU busy.
     """
     K, size = alpha.shape[-1], ROWS_OF_A_PART
     total = torch.zeros(*alpha.shape[:-2], K, K, dtype=torch.float64, device=alpha.device)
@@ -284,10 +284,14 @@ def _products_side_by_side(alpha: Tensor, ahead: Tensor, packing: Packing) -> Te
 def forward_recursion(
     chain: ScaledChain, starts: Tensor, scratch: Scratch, *, slack: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return alpha, ``(..., N, K)``, and scaling factors, ``(..., N)``, given the predictions of the first states.
+    """Return alpha = p(z_t | x_<=t), ``(..., N, K)``, and the scaling factors, ``(..., N)``.
 
-    ``starts``, ``(..., w, K)`` by rank (longest first), are these predictions; ``slack``, ``(N, K)``, is mass that is
-    added at each step, which makes the result an upper bound. None adds nothing.
+    Args:
+        chain: transition probabilities and densities of w packed segments.
+        starts: predicted distributions of first states, ``(..., w, K)`` by rank (longest first).
+        scratch: buffers that the results lie in.
+        slack: mass that is added to each state at each step, ``(N, K)``, which makes the results upper bounds; None
+            adds nothing.
     """
     transition, b, packing = chain.transition, chain.b, chain.packing
     alpha, scale = scratch.like("alpha", b), scratch.buffer("scale", b.shape[:-1], b.dtype, b.device)
@@ -393,9 +397,12 @@ def backward_recursion(
 
 
 def warm_start(chain: ScaledChain, size: int, margin: int) -> Tensor:
-    """Return the predictions after segments of full ``size``, ``(..., m, K)`` by rank.
+    """Approximate the predicted distribution after each of the m segments of full size, ``(..., m, K)`` by rank.
 
-    They are found from flat messages ``margin`` frames before the end of the segment.
+    Args:
+        chain: transition probabilities and densities of packed segments.
+        size: number of frames of a full segment.
+        margin: number of last frames to use, before which all states are taken to be equally probable.
     """
     transition, b, packing, flush = chain.transition, chain.b, chain.packing, LIMITS[chain.b.dtype].flush
     if _is_compiled(b):
@@ -413,10 +420,12 @@ def warm_start(chain: ScaledChain, size: int, margin: int) -> Tensor:
 
 
 def warm_end(chain: ScaledChain, ends: Tensor, margin: int) -> Tensor:
-    """Return beta before each segment, ``(..., w, K)`` by rank.
+    """Approximate the message beta before the first frame of each of w segments, ``(..., w, K)`` by rank.
 
-    It is found from a flat message ``margin`` frames later, or from the segment's ``ends``, ``(..., w, K)``, if it is
-    shorter than that.
+    Args:
+        chain: transition probabilities and densities of packed segments.
+        ends: beta at last frames, ``(..., w, K)`` by rank, from which segments shorter than ``margin`` start.
+        margin: number of first frames to use, after which beta is taken to be equal for all states.
     """
     transition, b, packing = chain.transition, chain.b, chain.packing
     if _is_compiled(b):
@@ -460,7 +469,7 @@ def _is_compiled(b: Tensor) -> bool:
 
 
 def _messages(b: Tensor, n: int) -> Tensor:
-    """Return an uninitialised tensor ``(..., K, n)`` with the memory layout of the densities ``b``, ``(..., N, K)``."""
+    """Return an uninitialised tensor ``(..., K, n)`` for messages, with the memory layout of ``b (..., N, K)``."""
     lead, K = b.shape[:-2], b.shape[-1]
     return b.new_empty(*lead, K, n) if b.stride(-2) == 1 else b.new_empty(*lead, n, K).mT
 
@@ -469,10 +478,10 @@ def _messages(b: Tensor, n: int) -> Tensor:
 
 
 def has_forgotten_start(trellis: Trellis, predicted: Tensor) -> bool:
-    """Return True if the one sequence of a trellis has forgotten its start, so that ``predicted``, ``(K,)``, is exact.
+    """Return True if the state after a sequence does not depend on its start, so that ``predicted`` is exact.
 
-    ``predicted`` is the distribution of the state after it. It is compared with what the last frames predict after a
-    flat start, as is done for neighbouring segments.
+    ``trellis`` has this one sequence, and ``predicted (K,)`` is the distribution of the state after it. It is compared
+    with the prediction from the last frames alone, as is done for neighbouring segments.
     """
     dtype, length = trellis.densities.dtype, int(trellis.segments.lengths[0])
     frames = min(length, WIDER_MARGIN * MARGIN[dtype])
@@ -487,13 +496,16 @@ def has_forgotten_start(trellis: Trellis, predicted: Tensor) -> bool:
 
 
 def loss_is_negligible(trellis: Trellis, scale: Tensor) -> bool:
-    """Return True if, at every frame, every state of every chain receives more from the others than any can lose."""
+    """Return True if underflow cannot matter: at every frame each state receives more from the others than it can lose.
+
+    ``scale``, ``(..., N)``, are the scaling factors of the forward recursion.
+    """
     received = scale.amin(-1) * trellis.transition.amin((-2, -1)).to(scale.dtype)
     return bool((received > _safe_mass(trellis.transition.shape[-1], scale.dtype)).all())
 
 
 def has_every_state(trellis: Trellis, alpha: Tensor) -> bool:
-    """Return True if ``alpha``, ``(N, K)`` of one chain, is zero in no possible state; then it is exact in all.
+    """Return True if ``alpha (N, K)`` of one chain is positive in every possible state, so that no path has been lost.
 
     A state is possible if its density is positive and a state that was possible at the frame before leads to it.
     """
@@ -513,10 +525,11 @@ def _safe_mass(n_states: int, dtype: torch.dtype) -> float:
 
 
 def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor) -> Tensor:
-    """Return True for each segment in which a loss could have mattered, ``(w,)``; errors are on the safe side.
+    """Return True for each segment in which a loss to underflow could have mattered, ``(w,)``; it errs towards True.
 
-    A loss is harmless if it is small beside what the same state kept; or, if every transition is possible, beside what
-    every state receives from the others at the next step, because positive sums keep their proportions from then on.
+    A loss is harmless if it is small beside the mass that the same state kept; or, if every transition is possible,
+    beside what every state receives from the others at the next step, because positive sums keep their proportions from
+    then on.
     """
     packing, safe = trellis.packing, _safe_mass(alpha.shape[1], alpha.dtype)
     end_mass = alpha[packing.last] * trellis.ends(alpha.dtype)[packing.rank]
@@ -534,11 +547,11 @@ def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _LowerBound:
-    """A forward pass that is to be checked.
+    """A forward pass that may have lost mass to underflow, and so gives a lower bound of p(x).
 
     Attributes:
         chain: arrays that it ran on.
-        starts: predictions that it started from, ``(w, K)``.
+        starts: predicted distributions of first states, ``(w, K)``.
         alpha: its alpha, ``(N, K)``.
         scale: its scaling factors, ``(N,)``.
     """
@@ -550,9 +563,10 @@ class _LowerBound:
 
 
 def _bounds_differ(trellis: Trellis, suspects: Tensor, lower: _LowerBound) -> Tensor:
-    """Return True for each of the ``suspects`` whose upper bound ever leaves the ``lower`` bound, ``(w,)``.
+    """Return True for each of w segments, ``(w,)``, whose upper and lower bounds of ``p(x_1 .. x_t)`` differ at some t.
 
-    Both are bounds of ``p(x_1..x_t)``; suspects are numbers of segments.
+    Only the segments numbered in ``suspects`` are checked. ``lower`` gives the lower bound; the upper bound is computed
+    by adding at each step more than can have been lost.
     """
     b, packing, limits = lower.chain.b, trellis.packing, LIMITS[lower.chain.b.dtype]
     part, rows = packing.take(suspects)
@@ -578,7 +592,7 @@ def _bounds_differ(trellis: Trellis, suspects: Tensor, lower: _LowerBound) -> Te
 
 
 def _slack(trellis: Trellis, rows: Tensor) -> Tensor:
-    """Return an upper bound of a frame's loss in each state, as a share of one, ``(m, K)``.
+    """Return an upper bound of what underflow can take from each state at each of m rows, ``(m, K)``, of a mass of 1.
 
     It is zero where the density is zero.
     """
@@ -587,7 +601,7 @@ def _slack(trellis: Trellis, rows: Tensor) -> Tensor:
 
 
 def _cumulated(packing: Packing, values: Tensor) -> Tensor:
-    """Return the cumulative sum of packed ``values`` over each sequence up to and with each row, ``(N,)`` packed."""
+    """Return the cumulative sum over time of packed ``values (N,)``, within each sequence, ``(N,)`` packed."""
     sums = packing.unpack(values).cumsum(0)
     before = torch.cat([sums.new_zeros(1), sums])[packing.lengths.cumsum(0) - packing.lengths]
     return packing.pack(sums) - before[packing.sequence]

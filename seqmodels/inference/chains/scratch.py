@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 class Scratch:
-    """Buffers by name. Asking for a name again gives the same memory, and its contents are lost."""
+    """Buffers that are kept by name; a second request for a name returns the same memory, and its contents are lost."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}

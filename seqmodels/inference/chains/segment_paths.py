@@ -44,10 +44,10 @@ def log_prob_of_segment_paths(trellis: SemiMarkovTrellis, paths: Sequence[Tensor
 
 @torch.no_grad()
 def log_steps_left(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> list[Tensor]:
-    """Return the log-probabilities of the last step's state and of the steps its segment has left, given x.
+    """Return the joint log-probability of the last state and of the steps its segment has left, given x, ``(K, D)``.
 
-    For each sequence they are ``(K, D)``. Entry r of the second axis means that the last step is the r-th last of its
-    segment, counted from 0. Everything is -inf if the sequence is impossible.
+    There is one array for each sequence. Entry r of the second axis, counted from 0, means that r more steps of the
+    segment follow the last step. Everything is -inf if the sequence is impossible.
     """
     d, split = trellis.durations, trellis.packing.split
     factors = trellis.relative[0] - finite(filtered.log_scale[:, None])
@@ -133,13 +133,13 @@ def k_best_segments(trellis: SemiMarkovTrellis, k: int) -> list[tuple[Tensor, Te
 
 @dataclass(frozen=True)
 class _ListOfSegments:
-    """The k best segmentations of a chain, all in log-probabilities.
+    """A hidden semi-Markov chain of K states and durations up to D, whose k best segmentations are searched.
 
     Attributes:
         initial: log-probabilities of the first segment's state, ``(K,)``.
         transition: log-probabilities of the next segment's state, ``(1, K, K)``, or ``(T, K, K)`` by its first step.
         final: log-probabilities of the end, ``(K,)``; None if the end is no event.
-        tables: four tables ``(K, D)``: durations of segments, durations of first segments, and the log-probabilities
+        tables: four tables ``(K, D)``: log-probabilities of the durations of segments, and of first segments, and those
             that each of these lasts at least as long.
         k: number of paths.
     """
@@ -197,9 +197,9 @@ class _ListOfSegments:
         return np.array(paths, np.int64).reshape(n_possible, n_steps), scores[0, :n_possible]
 
     def _top(self, scores: Array) -> tuple[Array, NDArray[np.int64]]:
-        """Return the ``k`` largest values of each column in order, and their rows, each ``(columns, k)``.
+        """Return the ``k`` largest scores of each column, in order, and their rows, each ``(columns, k)``.
 
-        If there are fewer, the values are filled up with -inf.
+        If there are fewer rows, the values are filled up with -inf.
         """
         if len(scores) < self.k:
             scores = np.concatenate([scores, np.full((self.k - len(scores), scores.shape[1]), -np.inf)])

@@ -83,7 +83,11 @@ class Segments:
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
     ) -> Segments:
-        """Return warmed-up segments of the fastest size for ``dtype``, or whole sequences if those are faster."""
+        """Return sequences cut into warmed-up segments of the fastest size, or whole if that is faster.
+
+        ``lengths`` is the number of frames of each sequence, ``n_states`` the number of states, ``dtype`` the
+        precision.
+        """
         frames, margin = torch.as_tensor(lengths), MARGIN[dtype]
         # A time step costs as much as this many frames.
         overhead = STEP_COST / (STATE_COST * n_states + TRANSITION_COST * n_states**2)
@@ -97,7 +101,10 @@ class Segments:
 
     @classmethod
     def exact(cls, lengths: Tensor, n_states: int) -> Segments:
-        """Return exact segments of the fastest size, or whole sequences if those are faster."""
+        """Return sequences cut into segments that start and end exactly, or whole if that is faster.
+
+        ``lengths (n,)`` is the number of frames of each sequence, ``n_states`` the number of states.
+        """
         n_frames, longest, K, device = int(lengths.sum()), int(lengths.max()), n_states, lengths.device
         if loops_are_compiled(device):
             return cls.whole(lengths, device)
@@ -112,7 +119,7 @@ class Segments:
 
     @classmethod
     def of_size(cls, lengths: Tensor, size: int, margin: int, device: torch.device | str = "cpu") -> Segments:
-        """Return segments of ``size`` frames that are warmed up on ``margin`` frames."""
+        """Return sequences cut into segments of ``size`` frames, each warmed up on ``margin`` frames."""
         assert margin <= size, "a segment is warmed up on one neighbour"
         frames = lengths.to("cpu", torch.int64)
         count = (frames + size - 1) // size
@@ -183,11 +190,9 @@ class Segments:
         return (segment - self.first_segment[self.owner[segment]]) * self.size + self.packing.time
 
     def rows(self, sequence: Tensor, time: Tensor) -> Tensor:
-        """Return the rows of the frames at ``time[k]`` of ``sequence[k]``."""
         return self.packing.rows(self.first_segment[sequence] + time // self.size, time % self.size)
 
     def split(self, packed: Tensor) -> list[Tensor]:
-        """Return packed values ``(N, ...)`` as one tensor ``(T, ...)`` for each sequence."""
         return list(self.packing.unpack(packed).split(self.lengths.tolist()))
 
     def totals(self, packed: Tensor) -> Tensor:
@@ -205,7 +210,7 @@ class Segments:
 
 
 def is_ergodic(transition: Tensor) -> bool:
-    """Return True if there is a number of steps after which any state may be reached from any; the chain then forgets.
+    """Return True if, after some number of steps, any state can be reached from any other, so that the chain forgets.
 
     Args:
         transition: True where a transition is possible, ``(K, K)`` bool.
@@ -255,9 +260,13 @@ _has_numba = cache(is_compiling)
 
 
 def _best_size(n_frames: int, longest: int, overhead: float, margin: int) -> int | None:
-    """Return the best number of frames for a segment, or None if segments would not at least halve the time.
+    """Return the fastest number of frames for a segment, or None if segments would not at least halve the time.
 
-    ``overhead`` is the fixed cost of a time step, in units of the cost of a frame.
+    Args:
+        n_frames: number of frames in all.
+        longest: number of frames of the longest sequence.
+        overhead: fixed cost of a time step, in units of the cost of a frame.
+        margin: number of frames that each segment is warmed up on.
     """
     # Minimises (size + margin) overhead + n_frames (1 + margin / size), the cost of segments of this size.
     size = max(margin, int(math.sqrt(margin * n_frames / overhead)) // FRAME_MULTIPLE * FRAME_MULTIPLE)

@@ -79,7 +79,7 @@ class Durations:
 
 
 def _from_next(at_least: Tensor) -> Tensor:
-    """Return log P(d > n), given log P(d >= n)."""
+    """Return log P(d > n) from log P(d >= n), each ``(K, D)`` for n = 1 .. D: one column later, and -inf at last."""
     return torch.cat([at_least[:, 1:], torch.full_like(at_least[:, :1], -torch.inf)], 1)
 
 
@@ -141,7 +141,7 @@ class SemiMarkovTrellis:
         return self.packing.split(self.log_transitions)
 
     def products(self, *, is_backward: bool = False) -> Callable[[Tensor, int, int], Tensor]:
-        """Return a function that multiplies weights of states by the transitions into the rows ``low .. high - 1``.
+        """Return a function ``f(log_weights, low, high)`` that multiplies by transitions into rows ``low .. high - 1``.
 
         It takes log-weights of states before these rows, ``(high - low, K)``, with ``low`` and ``high``, and returns
         log-weights of states in them. If ``is_backward``, it takes log-weights in these rows to those before them.
@@ -224,10 +224,10 @@ class SemiMarkovPosterior:
 
 
 class _Open:
-    """Log-weights of the open segments of n sequences: for each state one column for each of the last D begins.
+    """Log-weights of the segments that are open, of n sequences and K states, with one column for each first step.
 
-    The log-weights are ``window + level``. Columns are in the order of their begin, the newest last. Rows are in the
-    order of ranks, the sequences that run longest first.
+    The log-weights are ``window + level``: a table for the last D first steps, the newest last, and a term that all
+    open segments of a state have in common. Rows are in the order of ranks, the sequences that run longest first.
     """
 
     def __init__(self, n: int, k: int, longest: int, like: Tensor) -> None:
@@ -264,18 +264,15 @@ class _Open:
         self.level[:m] += log_factor
 
     def window(self, m: int) -> Tensor:
-        """Return the stored log-weights of the segments that have lasted up to D steps, ``(m, K, up to D)``.
+        """Return log-weights less ``level`` of the segments that have lasted up to D steps, ``(m, K, up to D)``.
 
-        The shortest segment is last.
+        ``m`` is the number of sequences that are running. The shortest segment is last.
         """
         return self.weights[:m, :, max(0, self.stop - self.longest) : self.stop]
 
 
 def _log_sums(window: Tensor, tables: tuple[Tensor, ...]) -> list[Tensor]:
-    """Return ``log Σ_c exp(window + table)``, ``(m, K)``, for each of the ``tables``.
-
-    ``window`` is ``(m, K, c)`` and each table ``(K, c)``.
-    """
+    """Return ``log Σ_c exp(window + table)``, ``(m, K)``, for each of ``tables (K, c)`` and ``window (m, K, c)``."""
     peak = finite(window.amax(-1, keepdim=True))
     scaled = (window - peak).exp_()
     results = []
@@ -588,7 +585,14 @@ def _better(score: Tensor, duration: Tensor, other: Tensor, other_duration: Tens
 def _traced(
     packing: Packing, lasted: np.ndarray, state_before: np.ndarray, last_state: np.ndarray, last_lasted: np.ndarray
 ) -> list[np.ndarray]:
-    """Return the path of each sequence, followed back segment by segment from its last."""
+    """Return the most probable path of each sequence, followed back segment by segment from its last.
+
+    Args:
+        packing: packing of the N rows.
+        lasted: duration of the best segment that ends in each row and state, ``(N, K)``.
+        state_before: state before the best segment that begins in each row and state, ``(N, K)``.
+        last_state, last_lasted: state and duration of the last segment of each sequence.
+    """
     offsets, ranks, paths = packing.offsets.tolist(), packing.rank.tolist(), []
     for rank, length, state, duration in zip(
         ranks, packing.lengths.tolist(), last_state.tolist(), last_lasted.tolist(), strict=True

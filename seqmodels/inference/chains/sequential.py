@@ -389,11 +389,17 @@ def expectations(
     counts: tuple[np.ndarray, np.ndarray, np.ndarray],
     by_rank: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> None:
-    """Run ``forward`` and ``backward``: fill ``gamma``, ``(N, K)``, and add to ``counts``.
+    """Run the forward and the backward recursion on all sequences: fill ``gamma`` and add to ``counts``.
 
-    ``chain`` is ``(initial, transition, final)``; ``counts`` the sums ``(first, xi, last)``; ``memory`` holds buffers
-    for alpha, ``(N, K)``, and steps, ``(N,)``; ``by_rank`` is filled with ends, log-probabilities and failures, each
-    ``(n,)``.
+    Args:
+        chain: initial distribution, transition probabilities and probability of the end, as ``forward`` takes them.
+        log_b: log-densities in nats, ``(N, K)`` in packed rows.
+        packed: places of the frames.
+        weights: weight of each sequence, ``(n,)`` by rank (longest first).
+        memory: buffers for alpha, ``(N, K)``, and for log p(x_t | x_<t), ``(N,)``.
+        gamma: result: p(z_t | x), ``(N, K)``.
+        counts: sums of first states ``(K,)``, transitions ``(K, K)`` and last states ``(K,)``, which are added to.
+        by_rank: results ``(n,)``: log p(end | x), log p(x), and True where the result may be wrong.
     """
     (initial, transition, final), (alpha, steps), (ends, log_prob, has_failed) = chain, memory, by_rank
     offsets, lengths, (first, xi, last) = packed.offsets, packed.lengths, counts

@@ -60,9 +60,9 @@ def one_thread() -> Iterator[None]:
 
 
 def run_parts(parts: Sequence[Part], run: Callable[[Part], None], *, is_worth_sharing: bool) -> None:
-    """Call ``run``, which is compiled code, with every part.
+    """Call ``run``, a compiled function, with each of ``parts``, on several threads if ``is_worth_sharing``.
 
-    If that ``is_worth_sharing``, the parts are shared among as many threads as torch uses.
+    There are as many threads as torch uses.
     """
     n_threads = min(torch.get_num_threads(), len(parts))
     if n_threads <= 1 or not is_worth_sharing:
@@ -89,7 +89,7 @@ def in_threads(items: Sequence[Item], run: Callable[[Item], Result]) -> list[Res
 
 @cache
 def _thread_setters() -> tuple[SetThreads, SetThreads]:
-    """Return functions that set the calling thread's number of threads in the OpenMP that torch uses, and in MKL.
+    """Return functions that set how many threads the calling thread uses in OpenMP (as loaded by torch) and in MKL.
 
     If a library is not there, its function sets nothing.
     """

@@ -57,7 +57,7 @@ def log_initial(initial: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
 
 
 def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
-    """Run the forward pass.
+    """Run the forward pass with transitions that differ from step to step.
 
     Args:
         packing: packing of the N rows.

@@ -110,15 +110,19 @@ class Trellis:
         return fits and runs_sequentially(self.transition.shape[-1], self.packing.n_frames, n_steps, device)
 
     def starts(self, dtype: torch.dtype) -> Tensor:
-        """Return ``initial`` for the first segment of each sequence and a flat distribution for the others.
+        """Return the distribution that the first state of each of w segments starts from, ``(..., w, K)`` by rank.
 
-        The shape is ``(..., w, K)`` by rank (longest first).
+        It is ``initial`` for the first segment of each sequence and flat for the others. Ranks order segments by
+        length, the longest first.
         """
         starts = self._by_segment(self.initial.to(dtype))
         return starts.index_fill_(-2, self.segments.neighbours[1], 1 / self.transition.shape[-1])
 
     def ends(self, dtype: torch.dtype) -> Tensor:
-        """Return ``final`` for the last segment of each sequence and ones for the others, ``(..., w, K)`` by rank."""
+        """Return the message beta at the last frame of each of w segments, ``(..., w, K)`` by rank (longest first).
+
+        It is ``final`` for the last segment of each sequence and ones for the others.
+        """
         return self._by_segment(self.final.to(dtype)).index_fill_(-2, self.segments.neighbours[0], 1.0)
 
     def _by_segment(self, rows: Tensor) -> Tensor:

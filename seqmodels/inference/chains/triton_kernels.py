@@ -34,9 +34,10 @@ def _times_bands(
     factor, row, running, matrix, K, stride_row, stride_state,
     ROWS: tl.constexpr, STATES: tl.constexpr, BAND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Return the rows at ``factor`` in memory times ``matrix``, ``(K, K)``, as ``(ROWS, STATES)``.
+    """Return the product of rows of a matrix in memory with the transition matrix, as a tile ``(ROWS, STATES)``.
 
-    The matrix is read in bands of its rows.
+    The transition matrix ``matrix (K, K)`` is read in bands of ``BAND`` of its rows. ``factor`` points to the other
+    factor, whose rows ``row (ROWS,)`` are read where ``running (ROWS,)`` is True.
     """
     state = tl.arange(0, STATES)
     tl.debug_barrier()  # makes writes of the program's other threads visible
@@ -141,10 +142,16 @@ def can_run(b: Tensor) -> bool:
 def forward(
     transition: Tensor, b: Tensor, packing: Packing, *, starts: Tensor, alpha: Tensor, scale: Tensor, flush: float
 ) -> None:
-    """Run ``scaled.forward_recursion`` on a GPU: fill ``alpha``, ``(N, K)``, and ``scale``, ``(N,)``.
+    """Run the scaled forward recursion on packed sequences in a GPU kernel, as ``scaled.forward_recursion`` does.
 
-    ``alpha`` lies in memory as ``b`` does. ``starts`` are the predictions of first states, ``(w, K)``; values of alpha
-    of at most ``flush`` become zero.
+    Args:
+        transition: transition probabilities, ``(K, K)``.
+        b: densities, ``(N, K)`` float32.
+        packing: packing of the N rows.
+        starts: predicted distributions of first states, ``(w, K)`` by rank (longest first).
+        alpha: result, ``(N, K)``, with the memory layout of ``b``.
+        scale: result, scaling factors, ``(N,)``.
+        flush: values of alpha up to this become zero.
     """
     offsets, sizes, steps, grid = _launch(packing)
     K, strides = b.shape[1], (b.stride(0), b.stride(1))
@@ -178,14 +185,14 @@ def backward(
 
 
 def _launch(packing: Packing) -> tuple[Tensor, Tensor, Tensor, tuple[int]]:
-    """Return the first row and number of running sequences of each time, the steps of each program, and the grid."""
+    """Return the first row and number of sequences of each time, the steps of each program, and the grid."""
     sizes = packing.offsets.diff()
     steps = packing.lengths[packing.order][::SEQUENCES].contiguous()  # longest first
     return packing.offsets, sizes, steps, (len(steps),)
 
 
 def options(n_states: int, memory: int) -> dict[str, Any]:
-    """Return the compile-time options of both kernels.
+    """Return the compile-time options of both kernels for ``n_states`` states.
 
     ``memory`` is the shared memory of one program on the device, in bytes.
     """
@@ -205,7 +212,7 @@ def options(n_states: int, memory: int) -> dict[str, Any]:
 
 @cache
 def shared_memory(device: torch.device) -> int:
-    """Return how many bytes of shared memory one program may have on this device; Triton's interpreter has no limit."""
+    """Return the shared memory in bytes of one program on ``device``; Triton's interpreter has no limit."""
     if device.type != "cuda":
         return sys.maxsize
     properties = triton.runtime.driver.active.utils.get_device_properties(device.index)

@@ -105,7 +105,7 @@ def _path_in_loops(trellis: Trellis, log_b: Tensor) -> Tensor:
 
 
 def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the best paths and psi of a trellis of one chain.
+    """Return the best path of each sequence of one chain, and for each frame and state the state before (psi).
 
     Args:
         trellis: problem of one chain.
@@ -164,7 +164,7 @@ def _time_of_each(lengths: Tensor) -> Tensor:
 def best_scores(
     into: Tensor, log_b: Tensor, packing: Packing, arriving: Tensor, deltas: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Run Viterbi's recursion over time, on all sequences that are still running at once.
+    """Run Viterbi's recursion over time, ``delta_t(j) = max_i (delta_t-1(i) + log a_ij) + log b_t(j)``.
 
     Args:
         into: log-probabilities on the grid, ``(K, K)`` with ``into[j, i] = log a_ij``, or ``(N, K, K)`` packed for the
@@ -199,9 +199,10 @@ def best_scores(
 
 
 def warm_start(into: Tensor, log_b: Tensor, segments: Segments) -> Tensor:
-    """Guess the scores after segments of full size, ``(m, K)`` by rank.
+    """Approximate the Viterbi scores after each of the m segments of full size, ``(m, K)`` by rank (longest first).
 
-    The recursion starts with equal scores ``margin`` frames before the end of a segment.
+    The recursion starts with equal scores ``segments.margin`` frames before the end of a segment. ``into[j, i]`` is the
+    log-probability of the transition from i to j, and ``log_b (N, K)`` are packed log-densities.
     """
     size, margin, packing = segments.size, segments.margin, segments.packing
     m = packing.batch_sizes[size - 1]
@@ -217,9 +218,10 @@ def warm_start(into: Tensor, log_b: Tensor, segments: Segments) -> Tensor:
 
 
 def best_step(delta: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the best scores after a transition, ``(n, K)``, and the lowest states they come from, ``(n, K)``.
+    """Return the best score of each state after a transition, ``(n, K)``, and the state it comes from, ``(n, K)``.
 
-    ``delta`` are the scores before it, ``(n, K)``; a few rows are computed at a time.
+    ``delta (n, K)`` are the scores before, and ``into[j, i]`` the log-probability of the transition from i to j. Ties
+    go to the lowest state.
     """
     if into.dim() == 3:  # not split, because ``into`` is as large as its sum with the scores
         arrivals = _arrivals(delta, into).max(2)
@@ -231,7 +233,7 @@ def best_step(delta: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def on_grid(nats: Tensor) -> Tensor:
-    """Return ``nats`` rounded to the grid, in float64, with states contiguous in memory."""
+    """Return ``nats`` rounded to multiples of ``1 / GRID``, in float64, with states contiguous in memory."""
     return torch.empty(nats.shape, dtype=torch.float64, device=nats.device).copy_(nats).add_(TO_GRID).sub_(TO_GRID)
 
 
@@ -241,7 +243,10 @@ def rescaled(delta: Tensor) -> Tensor:
 
 
 def _arrivals(delta: Tensor, into: Tensor) -> Tensor:
-    """Return the scores of arriving in every state from every state, ``(n, K, K)``, the state before last."""
+    """Return the score of each state j when coming from each state i, ``(n, K, K)``, with i on the last axis.
+
+    ``delta (n, K)`` are the scores before, and ``into[j, i]`` the log-probability of the transition from i to j.
+    """
     return delta[:, None, :] + into
 
 
@@ -326,9 +331,9 @@ def _exact_arrivals(
 
 
 def _after_operator(arriving: Tensor, units: Tensor, values: Tensor) -> Tensor:
-    """Return the scores after a segment less their largest, ``(K,)``.
+    """Return the Viterbi scores after a segment less their largest, ``(K,)``, given those before, ``arriving (K,)``.
 
-    ``units`` and ``values`` are the segment's operator, as ``_operators`` returns it.
+    ``units`` and ``values`` hold the segment's operator, as ``_operators`` returns it.
     """
     is_possible = (arriving > -torch.inf) & (values > -torch.inf).any(1)
     if not is_possible.any():
@@ -339,10 +344,16 @@ def _after_operator(arriving: Tensor, units: Tensor, values: Tensor) -> Tensor:
 
 
 def _operators(into: Tensor, log_b: Tensor, packing: Packing, segments: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
-    """Return the operator ``O(i, j)`` of each of these segments, as ``(units, values)`` on a CPU.
+    """Return by segment number the best scores ``O(i, j)`` of ending in state j after arriving in state i.
 
-    ``values``, ``(K, K)``, are its rows less their largest; ``units``, ``(K,)``, are these largest values as whole
-    numbers of grid steps, so that sums of any length are exact.
+    Each is a pair ``(units, values)`` on a CPU. ``values``, ``(K, K)``, are the rows of O less their largest entries;
+    ``units``, ``(K,)``, are these largest entries as whole numbers of grid steps, so that sums of any length are exact.
+
+    Args:
+        into: log-probabilities on the grid, ``(K, K)``, ``into[j, i] = log a_ij``.
+        log_b: log-densities, ``(N, K)`` packed.
+        packing: packing of the segments.
+        segments: numbers of the segments.
     """
     part, rows = packing.take(segments)
     log_b, K = log_b[rows], len(into)
@@ -379,13 +390,20 @@ def followed(segments: Segments, psi: Tensor, last: Tensor) -> Tensor:
 
 
 def _states_before(packing: Packing, psi: Tensor) -> Tensor:
-    """Return the state before each segment, on the best path that ends it in each state, ``(w, K)`` by segment."""
+    """Return the state before each segment on the best path that ends the segment in each state, ``(w, K)``.
+
+    ``psi``, ``(N, K)`` packed, holds the state before each state on the best path.
+    """
     every = torch.arange(psi.shape[1], device=psi.device)
     return _trace(packing, psi, every.expand(packing.n_sequences, -1), keep=False)[1][packing.rank]
 
 
 def _last_states(segments: Segments, states_before: Tensor, last: Tensor) -> Tensor:
-    """Return the last states of each segment, ``(w, m)``, given the states ``last`` at the ends of sequences."""
+    """Return the state at the last frame of each of w segments, ``(w, m)``, on each of m paths.
+
+    ``last``, ``(w, m)``, has these states for the last segments of sequences. ``states_before`` is the result of
+    ``_states_before``.
+    """
     states, owner, before = last.to("cpu", copy=True), segments.owner.tolist(), states_before.cpu()
     for segment in reversed(range(1, len(states))):
         if owner[segment - 1] == owner[segment]:
@@ -394,9 +412,10 @@ def _last_states(segments: Segments, states_before: Tensor, last: Tensor) -> Ten
 
 
 def _trace(packing: Packing, psi: Tensor, last: Tensor, *, keep: bool = True) -> tuple[Tensor, Tensor]:
-    """Follow psi back from ``last``, ``(w, m)`` by rank: return states, ``(N, m)``, and the states before first ones.
+    """Follow psi, the state before each state, back from last states; return states and states before first ones.
 
-    The second result is ``(w, m)``. If ``keep`` is False, it alone is computed, and the first has no rows.
+    The states are ``(N, m)`` packed for m paths, without rows if ``keep`` is False. The second result, ``(w, m)``, has
+    the states before first frames. ``last (w, m)`` are the states at last frames by rank.
     """
     path = torch.empty(len(psi) if keep else 0, last.shape[1], dtype=torch.int64, device=psi.device)
     state = last[:0]

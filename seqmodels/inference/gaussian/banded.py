@@ -20,7 +20,7 @@ BLOCK = 32  # steps that are taken together
 
 @cache
 def _lapack() -> ModuleType:
-    """Import LAPACK once, because the statement alone would take a hundredth of the time of a small series' fit."""
+    """Return SciPy's module of LAPACK functions, imported once because the import statement itself is slow."""
     from scipy.linalg import lapack  # lazily: scipy is slow to import
 
     return lapack
@@ -46,12 +46,14 @@ def solve_banded(band: np.ndarray, columns: np.ndarray) -> np.ndarray:
 
 
 def missing_columns(a: np.ndarray, n_steps: int, missing: np.ndarray) -> np.ndarray:
-    """Return what -1 in the place of each missing value is in ``a(B) y``, ``(n_steps - p, M)``.
+    """Return the columns by which a regression estimates M missing values of y in ``a(B) y``, ``(n_steps - p, M)``.
+
+    A column is ``a(B)`` times a series that is -1 at the place of the missing value and 0 elsewhere.
 
     Args:
-        a: polynomial in the lag, ``(p + 1,)``.
+        a: polynomial in the lag operator B, ``(p + 1,)``.
         n_steps: length of y.
-        missing: numbers of the missing values, ``(M,)``.
+        missing: steps of the missing values, ``(M,)``.
     """
     p = len(a) - 1
     columns = np.zeros((n_steps - p, len(missing)))
@@ -62,9 +64,9 @@ def missing_columns(a: np.ndarray, n_steps: int, missing: np.ndarray) -> np.ndar
 
 
 def filtered_columns(inputs: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """Return ``a(B)`` times each column of ``inputs (T, U)``, ``(T - p, U)``.
+    """Return the lag polynomial ``a(B)``, ``(p + 1,)``, times each column of ``inputs (T, U)``, ``(T - p, U)``.
 
-    What is only rounding is zero, because changes of an input that has not changed yet say nothing of its effect.
+    Results of the size of rounding errors are set to zero, so that an input that has not changed has no effect.
     """
     if not inputs.shape[1]:
         return np.zeros((len(inputs) - len(a) + 1, 0))
@@ -75,15 +77,15 @@ def filtered_columns(inputs: np.ndarray, a: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ARMAFactor:
-    """Cholesky factor of a stationary ARMA process ``φ(B) w_t = θ(B) ε_t`` with ε of variance 1 (Ansley 1979).
+    """Cholesky factor of n steps of a stationary ARMA process ``φ(B) w_t = θ(B) ε_t``, ε of variance 1 (Ansley 1979).
 
-    It is that of ``u``, which is w for the first p steps and ``φ(B) w`` after them. The covariance of u is banded but
-    for the first p rows, and its determinant is that of the covariance of w.
+    It is the factor of the covariance of u, which is w for the first p steps and ``φ(B) w`` after them. This covariance
+    is banded but for the first p rows, and its determinant is that of the covariance of w.
 
     Attributes:
-        ar: φ, ``(p + 1,)``.
+        ar: coefficients of φ, of order p, ``(p + 1,)``.
         head: factor of the first steps, ``(min(p, n), min(p, n))``.
-        across: rows below the head that are not zero, ``(min(q, n - p), p)``.
+        across: rows below the head that are not zero, ``(min(q, n - p), p)``, with q the order of θ.
         band: factor of the steps after the first p, ``(q + 1, n - p)``.
     """
 
@@ -116,11 +118,11 @@ class ARMAFactor:
 
     @property
     def diagonal(self) -> np.ndarray:
-        """Diagonal of the factor, ``(n,)``: the deviation of each step given those before."""
+        """Diagonal of the factor, ``(n,)``: the standard deviation of each step given those before."""
         return np.concatenate([np.diagonal(self.head), self.band[0]])
 
     def whitened(self, columns: np.ndarray) -> np.ndarray:
-        """Return ``columns (n, C)`` of w as independent steps of variance 1, ``(n, C)``."""
+        """Return C series of the process, ``columns (n, C)``, as independent steps of variance 1, ``(n, C)``."""
         p, n_head = len(self.ar) - 1, len(self.head)
         if not p or not len(columns):
             return solve_banded(self.band, columns) if len(columns) else columns
@@ -135,7 +137,10 @@ class ARMAFactor:
 
 
 def _covariances_with_noise(ar: np.ndarray, ma: np.ndarray) -> np.ndarray:
-    """Return ``E[w_t θ(B) ε_t+k]`` for k from 0 to q, ``(q + 1,)``."""
+    """Return ``E[w_t θ(B) ε_t+k]`` for k from 0 to q, ``(q + 1,)``, of an ARMA process w with noise ε of variance 1.
+
+    ``ar`` and ``ma`` are the coefficients of φ ``(p + 1,)`` and θ ``(q + 1,)``.
+    """
     q = len(ma) - 1
     weights = np.zeros(q + 1)  # of w in past noise
     for j in range(q + 1):
@@ -145,7 +150,10 @@ def _covariances_with_noise(ar: np.ndarray, ma: np.ndarray) -> np.ndarray:
 
 
 def _arma_autocovariance(ar: np.ndarray, with_noise: np.ndarray) -> np.ndarray:
-    """Return the autocovariances of w at lags 0 to p, which solve ``φ(B) γ_k = E[w_t-k θ(B) ε_t]``, ``(p + 1,)``."""
+    """Return the autocovariances ``γ_0 .. γ_p`` of an ARMA process w, ``(p + 1,)``.
+
+    They solve ``φ(B) γ_k = E[w_t-k θ(B) ε_t]``, of which ``with_noise (q + 1,)`` are the right sides; ``ar`` is φ.
+    """
     p, lags = len(ar) - 1, np.arange(len(ar))
     padded = np.concatenate([np.zeros(p), ar, np.zeros(p)])
     before, after = np.subtract.outer(lags, lags), np.add.outer(lags, lags)
@@ -165,15 +173,16 @@ def _solve_lower(factor: np.ndarray, columns: np.ndarray) -> np.ndarray:
 def log_probs_given_prior(
     white: np.ndarray, design: np.ndarray, mean: np.ndarray, root: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return squares and log-deviations of each step of ``white - design β``, given those before, for a random β.
+    """Return the prediction errors of the steps of ``white - design β`` for Gaussian coefficients β.
 
     Args:
-        white: steps of each series, ``(n, S)``, whose noise has variance 1.
-        design: ``(n, q)``, the same for all series.
-        mean, root: of β, ``(q,)`` and ``(q, q)``; its covariance is ``root @ root.T``.
+        white: n steps of each of S series, ``(n, S)``, whose noise has variance 1.
+        design: regressors, ``(n, q)``, the same for all series.
+        mean, root: mean of β, ``(q,)``, and a root of its covariance ``root @ root.T``, ``(q, q)``.
 
     Returns:
-        ``(n, S)`` squared standardised errors, and ``(n,)`` logarithms of the deviations of the errors.
+        The squared errors in units of their variances, ``(n, S)``, and the logarithms of their standard deviations,
+        ``(n,)``.
     """
     if not len(mean):
         return white**2, np.zeros(len(white))

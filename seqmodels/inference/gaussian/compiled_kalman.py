@@ -215,7 +215,7 @@ def smooth_means(
 
 @compiled(inner=True)
 def _add_product(row: np.ndarray, matrix: np.ndarray, target: np.ndarray) -> None:
-    """Add ``row @ matrix`` to ``target``; ``row`` is ``(I,)``, ``matrix`` ``(I, J)``, ``target`` ``(J,)``."""
+    """Add the vector-matrix product ``row @ matrix`` of shapes ``(I,)`` and ``(I, J)`` to ``target``, ``(J,)``."""
     for i in range(len(row)):
         factor = row[i]
         for j in range(len(target)):
@@ -272,7 +272,7 @@ def filter_means_of_one(
 def smooth_means_of_one(
     backward: np.ndarray, predicted: np.ndarray, filtered: np.ndarray, smoothed: np.ndarray
 ) -> None:
-    """Fill ``smoothed``, ``(T, K)``, as ``smooth_means`` does, for one sequence."""
+    """Fill ``smoothed``, ``(T, K)``, with the smoothed means of one sequence, as ``smooth_means`` does for many."""
     last, change = len(backward) - 1, np.empty(predicted.shape[1])
     copy(filtered, smoothed)
     for t in range(len(filtered) - 2, -1, -1):
@@ -283,10 +283,13 @@ def smooth_means_of_one(
 
 @compiled(inner=True)
 def _is_forgotten(power: np.ndarray, begun: np.ndarray, here: np.ndarray, unchanged: float) -> bool:
-    """Return True if a recursion ``S <- V + Jᵀ S J`` has converged.
+    """Return True if a recursion ``S <- V + Jᵀ S J`` over covariances has converged.
 
-    ``power`` is J to the number of steps so far, ``begun`` the S that it began with, ``here`` the present S. The
-    distance to the limit must be below ``unchanged``, relative to the scales of ``here``, as in ``kalman``.
+    Args:
+        power: J to the power of the number of steps so far, ``(K, K)``.
+        begun: the S that the recursion began with, ``(K, K)``.
+        here: the present S, ``(K, K)``.
+        unchanged: accepted distance to the limit, relative to the standard deviations of ``here``.
     """
     K = len(here)
     half, of_begun, of_here = np.empty((K, K)), np.empty((K, K)), np.empty((K, K))
@@ -314,7 +317,7 @@ def smooth_covariances(
     across: np.ndarray,
     before: np.ndarray,
 ) -> None:
-    """Compute weighted sums over sequences, at each step, of covariances given all of a sequence.
+    """Compute, at each step, weighted sums over sequences of state covariances given all of a sequence.
 
     The recursion is linear in the sums, so that sequences of all lengths take one pass.
 

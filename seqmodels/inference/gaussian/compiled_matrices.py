@@ -110,7 +110,10 @@ def is_diagonal(matrix: np.ndarray) -> bool:
 
 @compiled(inner=True)
 def _triangular(block: np.ndarray) -> np.ndarray:
-    """Return the triangular factor of ``block`` by Householder reflections, at small sizes faster than LAPACK."""
+    """Return an upper triangular factor u with ``uᵀu = blockᵀ block`` for a matrix ``block``.
+
+    Householder reflections in loops are faster than LAPACK for small matrices.
+    """
     m, n = block.shape
     upper, products = block.copy(), np.empty(n)
     for j in range(min(m, n)):

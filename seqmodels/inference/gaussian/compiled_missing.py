@@ -21,11 +21,11 @@ Arrays = tuple[np.ndarray, ...]  # numba takes several times as long to read the
 
 
 class DiagonalSystem(NamedTuple):
-    """The matrices of a system whose noise of observations is diagonal.
+    """The matrices of a linear-Gaussian system with K states and D features, whose observation noise is diagonal.
 
     Attributes:
         transition, observation, intercept: A ``(K, K)``, C ``(D, K)`` and d ``(D,)``.
-        state_factor: factor of Q, ``(I, K)``.
+        state_factor: factor u of the covariance ``Q = uᵀu`` of the state noise, ``(I, K)``.
         noise: diagonal of R, ``(D,)``.
         mean, factor: mean of the first state, ``(K,)``, and factor of its covariance, ``(K, K)``.
     """
@@ -57,14 +57,15 @@ class ObservedBlock(NamedTuple):
 
 
 class FilteredBlock(NamedTuple):
-    """The results of ``filter_apart`` for m sequences.
+    """The results of the Kalman filter ``filter_apart`` for m sequences of T steps, D features and K states.
 
     Attributes:
         log_prob: log-probability of each step given those before, in nats, ``(T, m)``.
-        errors: the error ``e`` of each value over its variance, and 1 over its variance, ``(T, D, 2, m)``; 0 where
-            missing.
+        errors: the prediction error ``e`` of each value over its variance, and 1 over its variance, ``(T, D, 2, m)``; 0
+            where missing.
         gains: what a unit of ``e`` adds to the mean of the state, ``(T, D, K, m)``; 0 where missing.
-        means, covariances: of z_t given x_1 .. x_t, ``(T, K, m)`` and ``(T, K, K, m)``; without rows they are not kept.
+        means, covariances: mean and covariance of z_t given x_1 .. x_t, ``(T, K, m)`` and ``(T, K, K, m)``; arrays
+            without rows mean that they are not kept.
     """
 
     log_prob: np.ndarray
@@ -75,14 +76,18 @@ class FilteredBlock(NamedTuple):
 
 
 class SumsOfBlock(NamedTuple):
-    """The weighted sums of ``smooth_apart``; S is D + 2, one for each of the weights of ``ObservedBlock``.
+    """Weighted sums of smoothed moments of the states z of m sequences, which ``smooth_apart`` computes.
+
+    K is the number of states, D of features. S is D + 2, one for each of the weights ``rows`` of ``ObservedBlock``.
 
     Attributes:
-        first: E[z_1] and E[z_1 z_1ᵀ] of each sequence, without weights, ``(K + K K, m)``; is set.
+        first: E[z_1] and E[z_1 z_1ᵀ] of each sequence, without weights, ``(K + K K, m)``; the array is overwritten, and
+            all others are added to.
         state_state: sums of E[z zᵀ] by each of the weights, ``(S, K K)``.
         state_sum: sums of E[z] by each of the weights, ``(S, K)``.
         seen_state: sums of ``x E[z]ᵀ``, ``(D, K)``.
-        noise_state: sums of ``r_t+1 E[z_t]ᵀ - N A P``, ``(K, K)``: E[w_t+1 z_tᵀ] is Q times this.
+        noise_state: sums of ``r_t+1 E[z_t]ᵀ - N A P``, ``(K, K)``, with r and N the adjoints of the filter: E[w_t+1
+            z_tᵀ] is Q times this.
     """
 
     first: np.ndarray
@@ -94,7 +99,7 @@ class SumsOfBlock(NamedTuple):
 
 @compiled(any_order=True, inner=True)
 def _copy(source: np.ndarray, target: np.ndarray) -> None:
-    """Copy ``source (I, m)`` to ``target``: numba compiles this ten times faster than assigning a slice."""
+    """Copy ``source (I, m)`` to ``target`` in a loop, which numba compiles ten times faster than assigning a slice."""
     for i in range(target.shape[0]):
         for m in range(target.shape[1]):
             target[i, m] = source[i, m]
@@ -102,7 +107,6 @@ def _copy(source: np.ndarray, target: np.ndarray) -> None:
 
 @compiled(any_order=True, inner=True)
 def _copy_to_upper(matrix: np.ndarray) -> None:
-    """Copy what is below the diagonal of ``matrix (K, K, m)`` to what is above it."""
     for i in range(len(matrix)):
         for j in range(i):
             source, target = matrix[i, j], matrix[j, i]
@@ -112,7 +116,7 @@ def _copy_to_upper(matrix: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def _add_products(left: np.ndarray, right: np.ndarray, target: np.ndarray) -> None:
-    """Add ``left (I, J, m) @ right (J, L, m)`` to ``target (I, L, m)``, for each sequence."""
+    """Add the matrix product ``left (I, J, m) @ right (J, L, m)`` of each of m sequences to ``target (I, L, m)``."""
     n_rows, J, n = left.shape
     whole = J - J % 4
     for i in range(n_rows):
@@ -131,7 +135,10 @@ def _add_products(left: np.ndarray, right: np.ndarray, target: np.ndarray) -> No
 
 @compiled(any_order=True, inner=True)
 def _triangular(block: np.ndarray) -> None:
-    """Reduce ``block (I, n, m)`` to a factor in its first n rows by reflections that keep ``blockᵀ block``."""
+    """Replace the first n rows of m matrices, ``block (I, n, m)``, by u with ``uᵀu = blockᵀ block``, triangular.
+
+    Householder reflections are used.
+    """
     n_rows, n_columns, n = block.shape
     alpha, beta, product = np.empty(n), np.empty(n), np.empty((n_columns, n))
     for j in range(n_columns):
@@ -279,10 +286,12 @@ def filter_apart(system: Arrays, observed: Arrays, filtered: Arrays) -> None:
 
 @compiled(any_order=True)
 def smooth_apart(system: Arrays, observed: Arrays, filtered: Arrays, sums: Arrays) -> None:
-    """Add up what is expected of states given all of each sequence, by adjoints of the filter.
+    """Add up expectations of the states given all of each sequence, by the adjoints of the Kalman filter.
 
-    The first arguments are those of ``filter_apart``, which has set ``filtered`` with moments of every step; ``sums``
-    is a ``SumsOfBlock`` as a plain tuple.
+    Args:
+        system, observed: arguments of ``filter_apart``.
+        filtered: results of ``filter_apart``, with means and covariances of every step.
+        sums: a ``SumsOfBlock`` as a plain tuple.
     """
     transition, _, observation, _, _, _, _ = system
     x, _, _, rows = observed

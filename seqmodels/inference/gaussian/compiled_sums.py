@@ -116,13 +116,15 @@ def filter_blocks_alone(
     """Fill ``filtered`` with the means of z_t given x_1 .. x_t, ``closed z_t-1 + by_value x_t + constant``.
 
     Args:
-        closed: matrix of the mean before, at each step, ``(G, K, K)``; not read at the first step.
+        closed: matrix that takes the mean of the step before to this mean, at each step, ``(G, K, K)``; not read at the
+            first step.
         by_value: matrix of the values of each step, ``(G, K, D)``; the last step holds for all later.
         constant: constant of each step, ``(G, K)``.
         counts: number of sequences that have step t, ``(T,)``.
-        offsets: places where blocks begin, in rows of one number, ``(T + 1,)``: a block is at least ``n_t`` wide.
-        x: values in blocks, ``(N D,)``.
-        filtered: result in blocks, ``(N K,)``.
+        offsets: first column of each step's numbers, ``(T + 1,)``; a step takes at least as many columns as it has
+            sequences.
+        x: values, step by step, ``(N D,)``.
+        filtered: result, step by step, ``(N K,)``.
     """
     G, K, D = by_value.shape
     before = filtered[: offsets[1] * K].reshape(K, offsets[1])

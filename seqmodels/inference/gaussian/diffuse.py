@@ -45,7 +45,7 @@ class DiffuseMoments:
 
 
 def split_by_length(group: SequenceGroup) -> list[SequenceGroup]:
-    """Split a group into groups of one length each, with the same sequences."""
+    """Split packed sequences into groups of equal length, which together have the same sequences."""
     if group.packing.counts[-1] == len(group.numbers):
         return [group]
     lengths = np.bincount(group.packing.ranks)  # lengths of the sequences in order, the longest first

@@ -42,13 +42,13 @@ class UnivariateSystem:
 
 @dataclass(frozen=True)
 class DiffuseGradient:
-    """The gradient for a group of n sequences of one length T, summed by weight.
+    """The diffuse log-likelihood of a group of n sequences of one length T, summed by weight, and its derivatives.
 
     Attributes:
         log_prob: log-likelihood in nats.
-        transition: derivatives in the requested elements of A, of each move by itself, ``(G, m)``.
-        state_covariance: derivatives in the requested elements of Q, of each move by itself, ``(G, m)``; elements below
-            the diagonal count beside those above.
+        transition: derivatives in the m requested elements of A, of each of G moves by itself, ``(G, m)``.
+        state_covariance: derivatives in the m requested elements of Q, of each of G moves by itself, ``(G, m)``;
+            elements below the diagonal count beside those above.
         noise: derivatives in the diagonal of R, ``(D,)``.
         initial_covariance: derivatives in the covariance of z_1, ``(K, K)``.
         values: derivative in what is added to the mean of each value, ``(N, D)`` packed; it is minus the derivative in
@@ -71,7 +71,7 @@ def diffuse_gradient(
     moving: np.ndarray,
     disturbed: np.ndarray,
 ) -> DiffuseGradient:
-    """Of a group of one length.
+    """Return the weighted diffuse log-likelihood of packed sequences of one length, and its exact derivatives.
 
     Args:
         system: matrices of the system.

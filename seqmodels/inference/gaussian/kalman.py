@@ -158,12 +158,16 @@ def _transposed(matrices: np.ndarray) -> np.ndarray:
 
 
 def _is_constant(first: np.ndarray, factor: np.ndarray, moved: np.ndarray, closed_loop: np.ndarray) -> bool:
-    """Return True if the predicted covariance has converged, also relative to ``moved``.
+    """Return True if the predicted covariance of the Kalman filter has converged.
 
-    ``moved`` is the part of it that is not new noise, ``(K, K)``; ``first`` the first covariance, ``factor`` the factor
-    of the present one, and ``closed_loop`` the product Φ of the steps' closed loops. Two solutions of the Riccati
-    equation differ by ``Φ (P - P') Φᵀ``, so that the distance to the limit is what Φ leaves of the first covariance and
-    of the limit itself.
+    Two solutions of the Riccati equation differ by ``Φ (P - P') Φᵀ``, so that the distance to the limit is what Φ
+    leaves of the first covariance and of the limit itself. It must be small also relative to ``moved``.
+
+    Args:
+        first: first predicted covariance, ``(K, K)``.
+        factor: factor of the present one, ``(K, K)``.
+        moved: the present one without the new noise, ``(K, K)``.
+        closed_loop: Φ, the product of the matrices that take a predicted mean to the next, ``(K, K)``.
     """
     now = factor.T @ factor
     scale = np.sqrt(np.maximum(np.minimum(np.diagonal(now), np.diagonal(moved)), 0.0))
@@ -211,7 +215,7 @@ def grouped(
     drives: Sequence[np.ndarray] | None = None,
     gaps: Sequence[np.ndarray] | None = None,
 ) -> list[SequenceGroup]:
-    """Group sequences by their pattern of missing values and of gaps.
+    """Group sequences that miss the same values and have the same gaps of time, so that they share covariances.
 
     Args:
         values: values of each sequence, ``(T_i, D)``, NaN where missing.
@@ -319,7 +323,7 @@ class CovarianceSums:
     before: np.ndarray
 
     def scaled(self, factor: float) -> CovarianceSums:
-        """Return the sums multiplied by ``factor``, as if there were so many times the sequences."""
+        """Return the sums multiplied by ``factor``, as for ``factor`` times as many sequences."""
         return CovarianceSums(factor * self.now, factor * self.across, factor * self.before)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 
 def lag_polynomial(numbers: Sequence[float]) -> np.ndarray:
-    """Return ``1 - φ_1 B - ... - φ_p B^p``, stationary for any unconstrained ``numbers`` (Monahan 1984).
+    """Return the stationary polynomial ``1 - φ_1 B - ... - φ_p B^p`` of p unconstrained numbers (Monahan 1984).
 
-    The hyperbolic tangents of the p numbers are the partial autocorrelations of the autoregression.
+    The hyperbolic tangents of the numbers are the partial autocorrelations of the autoregression.
 
     >>> lag_polynomial([math.atanh(0.5), math.atanh(0.2)]).round(12)
     array([ 1. , -0.4, -0.2])
@@ -56,12 +56,18 @@ def differences(d: int, seasonal_d: int, season: int) -> np.ndarray:
 
 
 def autocovariance(theta: np.ndarray) -> np.ndarray:
-    """Return the autocovariances of the moving average ``θ(B) ε`` at lags 0 to q, for noise ε of variance 1."""
+    """Return the autocovariances of a moving average ``θ(B) ε`` at lags 0 to q, ``(q + 1,)``.
+
+    The noise ε has variance 1; ``theta (q + 1,)`` are the coefficients of θ.
+    """
     return np.convolve(theta, theta[::-1])[len(theta) - 1 :]
 
 
 def continued(a: np.ndarray, past: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Return the ``k`` values y that follow ``past (P,)`` where ``a(B) y = u``, for ``u (k,)``."""
+    """Return the k values y that follow the values ``past (P,)`` in a series with ``a(B) y = u``, ``(k,)``.
+
+    ``a`` are the coefficients of a lag polynomial, and ``u (k,)`` the right sides.
+    """
     values = [*past.tolist()]
     for each in u.tolist():
         before = values[len(values) - len(a) + 1 :][::-1]
@@ -70,7 +76,7 @@ def continued(a: np.ndarray, past: np.ndarray, u: np.ndarray) -> np.ndarray:
 
 
 def inverse_filter(a: np.ndarray, k: int) -> np.ndarray:
-    """Return the matrix ``(k, k)`` that takes k values of ``u = a(B) y`` to those of y, where y was zero before."""
+    """Return the matrix ``(k, k)`` that takes k values of ``u = a(B) y`` back to y, which is zero before them."""
     response = continued(a, np.zeros(len(a) - 1), (np.arange(k) == 0).astype(float))
     rows, columns = np.indices((k, k))
     return np.where(rows >= columns, response[np.abs(rows - columns)], 0.0)

@@ -22,7 +22,9 @@ MOST_STEPS = 100_000  # of all sequences of a block, whose covariances are kept
 
 @dataclass(frozen=True)
 class MissingBlock:
-    """Up to ``SIDE_BY_SIDE`` sequences of similar lengths, in the layout of ``compiled_missing``.
+    """A block of up to ``SIDE_BY_SIDE`` sequences of similar lengths, each with missing values of its own.
+
+    T is the length of the longest of the m sequences.
 
     Attributes:
         numbers: number of each sequence among all sequences, ``(m,)``.
@@ -45,7 +47,7 @@ class MissingBlock:
     def of(
         cls, values: Sequence[np.ndarray], numbers: np.ndarray, weights: np.ndarray, centre: np.ndarray
     ) -> MissingBlock:
-        """Build the block of the sequences ``numbers``.
+        """Build the block of the sequences whose numbers are given.
 
         Args:
             values: values of all sequences, ``(T_i, D)``, NaN where missing.
@@ -64,7 +66,13 @@ class MissingBlock:
 
 
 def missing_blocks(values: Sequence[np.ndarray], numbers: np.ndarray, weights: np.ndarray) -> list[MissingBlock]:
-    """Divide the sequences ``numbers`` into blocks of similar lengths; arguments as in ``MissingBlock.of``."""
+    """Divide sequences into blocks of similar lengths, in which the Kalman filter runs side by side.
+
+    Args:
+        values: values of all sequences, ``(T_i, D)``, NaN where missing.
+        numbers: numbers of the sequences to divide.
+        weights: weights of all sequences.
+    """
     order = numbers[np.argsort([-len(values[i]) for i in numbers], kind="stable")]
     every = np.concatenate([values[i] for i in order])
     n_seen = (~np.isnan(every)).sum(0)
@@ -104,12 +112,19 @@ class SmoothedSums:
 
 
 def log_probs_of_block(system: System, intercept: np.ndarray, block: MissingBlock) -> np.ndarray:
-    """Return the log-probability of each step given those before, in nats, ``(T, m)``; 0 beyond the last step."""
+    """Return the log-probability of each step of m sequences given those before, in nats, ``(T, m)``.
+
+    Beyond the last step of a sequence it is 0. R of the system must be diagonal; ``intercept (D,)`` is added to every
+    observation.
+    """
     return _filtered(system, intercept, block, keeps=False)[2].log_prob
 
 
 def sums_of_block(system: System, intercept: np.ndarray, block: MissingBlock) -> SmoothedSums:
-    """Return the sums of the E-step of a block; R of the system is diagonal, ``intercept`` is d, ``(D,)``."""
+    """Return the E-step of a block of sequences: sums of expectations of their states given all values.
+
+    R of the system must be diagonal; ``intercept (D,)`` is added to every observation.
+    """
     from seqmodels.inference.gaussian.compiled_missing import SumsOfBlock, smooth_apart
 
     D, K = system.observation.shape
@@ -129,7 +144,10 @@ def sums_of_block(system: System, intercept: np.ndarray, block: MissingBlock) ->
 def _filtered(
     system: System, intercept: np.ndarray, block: MissingBlock, *, keeps: bool
 ) -> tuple[DiagonalSystem, ObservedBlock, FilteredBlock]:
-    """Run the filter over a block; return what it was given and what it found, with moments of states if ``keeps``."""
+    """Run the Kalman filter over a block; return system, observed values and results for ``compiled_missing``.
+
+    If ``keeps``, the results include the means and covariances of the states.
+    """
     from seqmodels.inference.gaussian.compiled_missing import DiagonalSystem, FilteredBlock, ObservedBlock, filter_apart
 
     (n_steps, D, n), K = block.x.shape, len(system.transition)

@@ -14,7 +14,7 @@ NUMBERS = VECTOR // 8  # number of float64 values in a cache line
 
 @dataclass(frozen=True)
 class StepPacking:
-    """The places of the steps of n sequences among N packed rows.
+    """The places of the steps of n sequences among N packed rows: all first steps, then all second steps, and so on.
 
     Attributes:
         order: numbers of the sequences, the longest first, ``(n,)``.

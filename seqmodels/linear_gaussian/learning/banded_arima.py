@@ -32,24 +32,27 @@ OF_PRODUCT, OF_AUTOREGRESSION, OF_MISSING, OF_FILTER, OF_STATE = 2.5e-4, 2e-4, 1
 
 @dataclass(frozen=True)
 class BandedARIMA:
-    """An ARIMA without other noise, to which an intercept and inputs may be added, evaluated by banded products."""
+    """An ARIMA model without observation noise, whose likelihood is computed by banded matrices instead of the filter.
+
+    An intercept and inputs may be added to it.
+    """
 
     component: ARIMA
     form: Form
 
     @classmethod
     def of(cls, structure: Structure | None, form: Form) -> BandedARIMA | None:
-        """Return the model of a structure that is one ARIMA without noise of observations; None for any other."""
+        """Return the model if ``structure`` is one ARIMA without observation noise, else None."""
         components = () if structure is None else structure.components
         if len(components) != 1 or not isinstance(components[0], ARIMA) or form.observation_noise != "none":
             return None
         return cls(components[0], form)
 
     def is_faster(self, values: Sequence[np.ndarray], *, has_gradient: bool = False) -> bool:
-        """Return True if products take less time than the filter for these sequences, each ``(T, 1)``.
+        """Return True if products with banded matrices are faster than the filter for these sequences, each ``(T, 1)``.
 
-        The time of the filter grows with the number of states. The time of products grows with missing values, and for
-        a gradient with the number of coefficients, because each takes two products more.
+        The time of the filter grows with the number of states. The time of the products grows with the number of
+        missing values and, for a gradient, with the number of coefficients, because each takes two products more.
         """
         n_states, n_steps = self.component.n_differenced + self.component.n_lags, max(map(len, values), default=0)
         n_missing = sum(int(np.isnan(each).sum()) for each in values)
@@ -59,19 +62,22 @@ class BandedARIMA:
         return n_states >= FEWEST_STATES and n_steps > 0 and by_products < OF_FILTER + OF_STATE * n_steps * n_states
 
     def inputs_of(self, data: SystemData, i: int) -> np.ndarray:
-        """Return the inputs of sequence i that its values are regressed on, ``(T, V)``."""
+        """Return the inputs that the values of sequence number ``i`` of ``data`` are regressed on, ``(T, V)``."""
         if data.inputs is None:
             return np.zeros((len(data.values[i]), 0))
         return np.asarray(data.inputs[i][:, self.form.observation_inputs])
 
     @cached_property
     def differences(self) -> np.ndarray:
-        """Coefficients of Δ(B), ``(q + 1,)``."""
+        """Coefficients of the differencing polynomial ``Δ(B) = (1 - B)^d (1 - B^s)^D``, ``(q + 1,)``."""
         c = self.component
         return differences(c.d, c.seasonal_d, c.season)
 
     def factor(self, numbers: np.ndarray, n_steps: int) -> ARMAFactor:
-        """Return the factor of ``n_steps`` steps of ``Δ(B) y`` where the innovations have variance 1."""
+        """Return the Cholesky factor of ``n_steps`` steps of the differenced series, for innovations of variance 1.
+
+        ``numbers`` are the fitted parameters of the ARIMA.
+        """
         return ARMAFactor.of(*self.component.polynomials(numbers), n_steps)
 
     def log_prob_steps(
@@ -80,7 +86,7 @@ class BandedARIMA:
         """Return the log-probability of each step given those before, in nats, ``(T,)`` for each sequence.
 
         Args:
-            numbers: numbers of the component.
+            numbers: fitted parameters of the ARIMA.
             parameters: system whose Gaussian first states the sequences begin from.
             values: sequences without missing values, each ``(T, 1)``, less their intercept and what inputs add.
         """
@@ -99,10 +105,10 @@ class BandedARIMA:
         return [steps[:n, i].copy() for i, n in enumerate(lengths)]
 
     def _of_first_states(self, n_steps: int) -> np.ndarray:
-        """Return the design of the diffuse first states, ``(n_steps, q)``.
+        """Return the regressors of the q values before the first step, of which nothing is known, ``(n_steps, q)``.
 
-        A column is what a unit of one of them takes from ``Δ(B) y`` where the values before the first step count as
-        zero.
+        A column is what a unit of one of the diffuse first states takes from ``Δ(B) y``, computed with values of zero
+        before the first step.
         """
         c, q = self.component, len(self.differences) - 1
         by_values = np.zeros((q, q))  # the states in the values before the first step, the last value first
@@ -117,10 +123,14 @@ class BandedARIMA:
     # -- fitting -------------------------------------------------------------------------------------------
 
     def first_states(self, numbers: np.ndarray, parameters: SystemParameters, data: SystemData) -> FirstStates:
-        """Return sums of the moments of first states given all values, where nothing is known of the diffuse ones
-        before.
+        """Return weighted sums of the moments of first states given all values, under a diffuse start.
 
-        Elements of the other states, which are stationary, are left at 0.
+        Elements of stationary states are left at 0.
+
+        Args:
+            numbers: fitted parameters of the ARIMA.
+            parameters: system with the same parameters.
+            data: the sequences.
 
         Raises:
             ValueError: a sequence that does not determine its first states; the message has its number.
@@ -151,7 +161,7 @@ class BandedARIMA:
 
 
 def _differenced(columns: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """Return ``a(B)`` times each column of ``columns (T, C)``, ``(T - q, C)``."""
+    """Return a lag polynomial ``a(B)``, ``(q + 1,)``, times each column of ``columns (T, C)``, ``(T - q, C)``."""
     q = len(a) - 1
     result = np.zeros((max(len(columns) - q, 0), columns.shape[1]))
     for lag in np.flatnonzero(a).tolist() if len(result) else []:
@@ -206,8 +216,8 @@ class DifferencedData:
     def with_gradient(self, numbers: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the weighted diffuse log-probability of all sequences, in nats, and its gradient ``(n,)``.
 
-        ``numbers`` are those of the component, then the intercept if there is one and the slopes of inputs. Derivatives
-        in the coefficients are central differences, each of two products.
+        ``numbers (n,)`` are the parameters of the ARIMA, the intercept if there is one, and the slopes of inputs.
+        Derivatives in the ARIMA's coefficients are central differences, each of two products.
         """
         n = len(self.model.component.start())
         log_prob, by_rest = self._with_derivatives(numbers)
@@ -219,7 +229,10 @@ class DifferencedData:
         return log_prob, gradient
 
     def _with_derivatives(self, numbers: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the log-probability, and its derivatives in the deviation of the innovations and in what is added."""
+        """Return the log-probability and its exact derivatives.
+
+        The derivatives are in the standard deviation of the innovations, in the intercept and in the slopes of inputs.
+        """
         n, n_sequences = len(self.model.component.start()), len(self.weights)
         deviation, added = float(numbers[n - 1]), numbers[n:]
         factor = self.model.factor(numbers, len(self.columns))

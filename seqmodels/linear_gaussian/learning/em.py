@@ -23,7 +23,7 @@ UNDETERMINED = 1e-13  # of the largest eigenvalue: directions of regressors belo
 def m_step(parameters: SystemParameters, form: Form, statistics: Statistics) -> SystemParameters:
     """Return the parameters that maximise the expected log-probability of states and observations together.
 
-    Parameters of which the data say nothing keep their values.
+    Parameters of which the data say nothing keep their values in ``parameters``. ``form`` says which are free.
     """
     moved = _with_dynamics(_with_observation(parameters, form, statistics), form, statistics)
     return _with_start(moved, form, statistics, parameters)
@@ -79,7 +79,10 @@ def _with_dynamics(parameters: SystemParameters, form: Form, statistics: Statist
 def _with_start(
     parameters: SystemParameters, form: Form, statistics: Statistics, before: SystemParameters
 ) -> SystemParameters:
-    """Return ``parameters`` with a new first state, from expectations that were taken under ``before``."""
+    """Return ``parameters`` with a new distribution of the first state, by the rule of ``form``.
+
+    ``statistics`` are expectations that were taken under the parameters ``before``.
+    """
     if form.start == "stationary":
         return increased(parameters, form, statistics, before)
     if form.start == "diffuse" or not statistics.n_first > 0:
@@ -89,7 +92,7 @@ def _with_start(
 
 
 def regression(now_before: np.ndarray, before_before: np.ndarray, is_free: np.ndarray) -> np.ndarray:
-    """Return least-squares coefficients, ``(I, H)``, from the cross products of targets and regressors.
+    """Return least-squares coefficients of I targets on H regressors, ``(I, H)``, from their cross products.
 
     Coefficients that are not free are 0. Where the regressors leave coefficients undetermined, the smallest ones are
     returned. Rows with the same free coefficients are solved together.
@@ -123,7 +126,10 @@ def _least_squares(target: np.ndarray, inner: np.ndarray) -> np.ndarray:
 
 
 def _residual(now_now: np.ndarray, now_before: np.ndarray, before_before: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-    """Return ``Σ E[(x - slopes h) (x - slopes h)ᵀ]`` from the sums of products of x and h."""
+    """Return the residuals ``Σ E[(x - slopes h) (x - slopes h)ᵀ]``, ``(I, I)``, of a regression of x on h.
+
+    The sums of x xᵀ, x hᵀ and h hᵀ are ``now_now``, ``now_before`` and ``before_before``.
+    """
     cross = slopes @ now_before.T
     residual = now_now - cross - cross.T + slopes @ before_before @ slopes.T
     return np.asarray(0.5 * (residual + residual.T))
@@ -134,7 +140,7 @@ def _residual(now_now: np.ndarray, now_before: np.ndarray, before_before: np.nda
 
 @dataclass(frozen=True)
 class SystemObjective:
-    """The quantity that a fit maximises, the log-probability in nats per raw unit, as rows of the history.
+    """The objective of a fit, the log-probability in nats per raw unit, which makes the rows of the training history.
 
     Attributes:
         form: which parameters are free.
@@ -147,7 +153,10 @@ class SystemObjective:
     log_det: float
 
     def row(self, step: int, seconds: float, log_prob: float, parameters: SystemParameters) -> Row:
-        """Return a row of the history from ``log_prob``, the nats of the encoded data under ``parameters``."""
+        """Return a row of the training history for ``step``, ``seconds`` after the start of the fit.
+
+        ``log_prob`` is the log-probability of the encoded data under ``parameters``, in nats.
+        """
         per_unit = (log_prob + self.log_det) / self.n_units
         hits = self.form.floor_hits(parameters.observation_covariance)
         return {"step": step, "seconds": seconds, "log_prob": per_unit, "objective": per_unit, "floor_hits": hits}
@@ -165,23 +174,20 @@ class SystemEM:
         return [e_step(each, self.objective.form, self.data).summed_over_processes() for each in parameters]
 
     def row(self, step: int, seconds: float, parameters: SystemParameters, expectations: Statistics) -> Row:
-        """Return the row of the history for these parameters."""
         return self.objective.row(step, seconds, float(expectations.log_prob), parameters)
 
     def m_step(self, parameters: SystemParameters, expectations: Statistics) -> SystemParameters:
-        """Return the parameters that maximise the expected log-probability."""
         return m_step(parameters, self.objective.form, expectations)
 
     def ended(
         self, parameters: SystemParameters, expectations: Statistics, n_rows: int
     ) -> tuple[SystemParameters, None]:
-        """Return the parameters; nothing else is kept."""
         return parameters, None
 
 
 @dataclass(frozen=True)
 class SystemStore:
-    """The form in which checkpoints hold the parameters of a system, and the numbers of a structure.
+    """How checkpoints hold the parameters of a system and, beside them, the fitted numbers of a structure.
 
     Attributes:
         process: function that makes the process in continuous time from the numbers of a structure; None without one.
@@ -190,11 +196,9 @@ class SystemStore:
     process: Callable[[np.ndarray], Any] | None = None
 
     def arrays(self, parameters: SystemParameters, kept: np.ndarray | None) -> dict[str, Any]:
-        """Return the parameters and the numbers of a structure by name."""
         return {"parameters": parameters.arrays(), "numbers": kept}
 
     def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[SystemParameters, np.ndarray | None]:
-        """Return parameters and numbers; the inverse of ``arrays``."""
         stored = arrays.get("numbers")
         numbers = None if stored is None else np.array(stored)
         process = None if numbers is None or self.process is None else self.process(numbers)
@@ -202,5 +206,5 @@ class SystemStore:
 
 
 def copied(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return copies of arrays that were read from a file, because products may depend on how memory is aligned."""
+    """Return copies of arrays from a file by name, because products may depend on how memory is aligned."""
     return {name: np.array(array) for name, array in arrays.items()}

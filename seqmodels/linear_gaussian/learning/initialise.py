@@ -29,10 +29,10 @@ def starts(
     seed: int,
     inputs: Sequence[np.ndarray] | None = None,
 ) -> Callable[[int], list[SystemParameters]]:
-    """Return a function from the number of a start to the parameters to try for it.
+    """Return a function from the number of an EM start, from 0, to the parameters to try for it.
 
-    Start 0 has the two kinds of guesses, later starts have one random guess each. What is linear in the inputs of
-    observations is taken off the data first.
+    Start 0 has the two kinds of guesses, later starts have one random guess each. The linear effect of inputs on
+    observations is removed from the data first.
 
     Args:
         values: encoded sequences, each ``(T, D)``, NaN where a value is missing.
@@ -60,7 +60,10 @@ def starts(
 
 
 def _filled(x: np.ndarray) -> np.ndarray:
-    """Return ``x`` with missing values interpolated; a feature without observed ones is 0, the mean of all data."""
+    """Return a sequence ``x (T, D)`` with missing values interpolated in time.
+
+    A feature without any observed value becomes 0, the mean of the standardised data.
+    """
     filled = np.array(x, dtype=np.float64)
     for column in filled.T:
         missing = np.isnan(column)
@@ -72,14 +75,14 @@ def _filled(x: np.ndarray) -> np.ndarray:
 
 
 def _windows(values: Sequence[np.ndarray], lags: Sequence[int]) -> np.ndarray:
-    """Return for each step the frames at the distances ``lags`` side by side, ``(N, D L)``; 0 beyond the ends."""
+    """Return for each step the frames at L ``lags`` from it, side by side, ``(N, D L)``; 0 beyond the ends."""
     reach = max(abs(lag) for lag in lags)
     padded = [np.pad(x, ((reach, reach), (0, 0))) for x in values]
     return np.concatenate([np.concatenate([p[reach + lag : len(p) - reach + lag] for lag in lags], 1) for p in padded])
 
 
 def _canonical_variates(values: Sequence[np.ndarray], n_states: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return as states the combinations of past and present frames that correlate most with the future."""
+    """Return as states, ``(T, K)`` each, the combinations of past frames that correlate most with future ones."""
     D = values[0].shape[1]
     n_lags = min(LARGEST_LAG, max(2, -(-n_states // D) + 1))
     past, future = _windows(values, range(-n_lags + 1, 1)), _windows(values, range(1, n_lags + 1))
@@ -96,7 +99,10 @@ def _whitening(x: np.ndarray) -> np.ndarray:
 
 
 def _principal_components(values: Sequence[np.ndarray], n_states: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return as states the principal components of windows that are wide enough to have ``n_states`` features."""
+    """Return as states, ``(T, K)`` for each sequence, the principal components of a few consecutive frames.
+
+    As many frames, at most ``LARGEST_LAG`` steps away, are taken together as give at least K = ``n_states`` numbers.
+    """
     D = values[0].shape[1]
     reach = 0 if n_states <= D else min(LARGEST_LAG, -(-(-(-n_states // D) - 1) // 2))
     windows = _windows(values, range(-reach, reach + 1))
@@ -105,7 +111,7 @@ def _principal_components(values: Sequence[np.ndarray], n_states: int, rng: np.r
 
 
 def _random_states(values: Sequence[np.ndarray], n_states: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return as states random projections of the frames, each smoothed over a random number of past steps."""
+    """Return as states, ``(T, K)`` for each sequence, random projections of the frames, smoothed over past steps."""
     projections = rng.standard_normal((values[0].shape[1], n_states))
     decays = rng.uniform(0.0, 0.98, n_states)
     states = []
@@ -120,7 +126,10 @@ def _random_states(values: Sequence[np.ndarray], n_states: int, rng: np.random.G
 def _standardised(
     states: np.ndarray, values: Sequence[np.ndarray], n_states: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Return the states scaled to mean square 1, ``(T, K)`` each; constant columns become small noise."""
+    """Return ``states (N, F)`` of all steps, scaled to mean square 1, as ``(T, K)`` for each sequence.
+
+    Columns that are constant zero are dropped, and columns of noise are added until there are K = ``n_states``.
+    """
     scale = np.sqrt(np.square(states).mean(0))
     usable = scale > 1e-8 * scale.max(initial=0.0)
     columns = states[:, usable] / scale[usable]

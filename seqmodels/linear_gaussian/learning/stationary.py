@@ -48,7 +48,7 @@ def increased(
 
 
 class _Loss:
-    """Minus the expected log-probability of the states, per sequence, of unconstrained numbers of A and Q."""
+    """Minus the expected log-probability of the states, per sequence, as a function of numbers for A and Q."""
 
     def __init__(self, form: Form, statistics: Statistics, n_states: int) -> None:
         self.form, self.n_states = form, n_states
@@ -58,7 +58,7 @@ class _Loss:
         self.n_moves, self.n_first = float(statistics.n_moves), float(statistics.n_first)
 
     def numbers_of(self, parameters: SystemParameters) -> np.ndarray:
-        """Return the numbers of parameters: A, the log-diagonal of Q's factor, and what is below its diagonal."""
+        """Return A, and of the Cholesky factor of Q the log-diagonal and the entries below it, as one array."""
         numbers = [parameters.transition[self.is_free]]
         if self.form.state_noise == "diag":
             numbers.append(0.5 * np.log(np.maximum(np.diagonal(parameters.state_covariance), 1e-300)))

@@ -147,7 +147,7 @@ class SystemData:
         """Return groups of sequences that share missing values and gaps, each with its packed inputs or None.
 
         The values of a group are those of the sequences less the intercept and what inputs add to them. Groups whose
-        first sequence has a number in ``without`` are left out.
+        first sequence has its number in ``without`` are left out.
         """
         if self.inputs is None:
             chosen = [group for group in self._groups if int(group.numbers[0]) not in without]
@@ -166,7 +166,7 @@ class SystemData:
 
     @cached_property
     def missing(self) -> list[MissingBlock]:
-        """Blocks of the sequences whose missing values no other sequence shares, for loops over sequences.
+        """The sequences whose pattern of missing values no other sequence shares, in blocks for compiled loops.
 
         The list is empty without numba, with inputs or gaps, and where there are few such sequences.
         """
@@ -179,7 +179,7 @@ class SystemData:
 
     @cached_property
     def blocks(self) -> Blocks | None:
-        """The sequences without missing values, for loops over sequences; None without numba, or if they are few."""
+        """The sequences without missing values, laid out for compiled loops; None without numba, or if they are few."""
         is_regular = self.inputs is None and self.gaps is None
         for group in self._groups if is_compiling() and is_regular else []:
             if group.observed is None and len(group.numbers) >= MANY_SEQUENCES:
@@ -188,7 +188,7 @@ class SystemData:
 
 
 def _without_missing(x: np.ndarray, group: SequenceGroup) -> np.ndarray:
-    """Return packed values ``x`` with 0 in the place of those that the group misses."""
+    """Return packed values ``x (N, D)`` with 0 where the sequences of ``group`` miss a value."""
     return x if group.observed is None else x * np.repeat(group.observed, group.packing.counts, 0)
 
 
@@ -220,7 +220,10 @@ class Blocks:
 
     @classmethod
     def of(cls, group: SequenceGroup, weights: np.ndarray) -> Blocks:
-        """Lay out a group without missing values; ``weights`` has those of its sequences, the longest first."""
+        """Lay out a group of sequences without missing values for compiled loops.
+
+        ``weights`` are the weights of its sequences, the longest first.
+        """
         centre = group.x.mean(0)
         x, w = group.x - centre, weights[group.packing.ranks]
         counts, D = group.packing.counts, x.shape[1]
@@ -239,7 +242,7 @@ class Blocks:
 
 
 def e_step(parameters: SystemParameters, form: Form, data: SystemData) -> Statistics:
-    """Return the sums of expectations over all sequences under these parameters.
+    """Return the sums of expectations over all sequences of ``data``, given their values and these parameters.
 
     Raises:
         ValueError: under a diffuse start, if a sequence does not determine its first state; the message has its number.
@@ -280,10 +283,10 @@ def _of_missing(parameters: SystemParameters, block: MissingBlock) -> Statistics
 def _squares(
     p: SystemParameters, errors: np.ndarray, seen: np.ndarray, mean: np.ndarray, from_mean: np.ndarray
 ) -> float | None:
-    """Return the sum of squared standardised errors, ``Σ w |e s⁻¹|²``, without a pass over the data.
+    """Return the weighted sum of squared standardised prediction errors, ``Σ w |e s⁻¹|²``, from sums over the data.
 
-    At its minimum, the smoothed states, the sum of all squares is that of the values, ``Σ y R⁻¹ y``, less ``Σ y R⁻¹ C
-    z``, and plus ``m P⁻¹ (m - z_1)``. Returns None if the difference would lose too many digits.
+    The smoothed states minimise the sum of all squares, and this minimum is the sum of the values' squares, ``Σ y R⁻¹
+    y``, less ``Σ y R⁻¹ C z``, and plus ``m P⁻¹ (m - z_1)``. Return None if the difference would lose too many digits.
 
     Args:
         p: parameters of the system.
@@ -419,7 +422,7 @@ def _of_group(
 
 
 def rows_of(group: SequenceGroup, part: SequenceGroup, inputs: np.ndarray) -> np.ndarray:
-    """Return the packed inputs of ``part``, one of the groups that ``split_by_length`` made of ``group``."""
+    """Return the rows of the packed ``inputs`` of a group that belong to ``part``, some of its sequences."""
     place = {number: rank for rank, number in enumerate(group.numbers[group.packing.order].tolist())}
     ranks = np.array([place[number] for number in part.numbers.tolist()])
     return np.asarray(inputs[(group.packing.offsets[: part.packing.n_steps, None] + ranks).reshape(-1)])
@@ -435,7 +438,17 @@ def _sums(
     covariances: CovarianceSums,
     log_prob: float,
 ) -> Statistics:
-    """Return the sums of a group from packed smoothed means, ``(N, K)``, and weighted sums of covariances."""
+    """Return the sums of expectations of a group of sequences.
+
+    Args:
+        parameters, form: the system and which of its parameters are free.
+        group: the packed sequences.
+        inputs: their packed inputs; None if there are none.
+        weights: weight of each sequence, the longest first.
+        means: smoothed means of the states, ``(N, K)`` packed.
+        covariances: weighted sums of the smoothed covariances.
+        log_prob: weighted log-probability of the group in nats.
+    """
     packing, K, n = group.packing, means.shape[1], group.packing.offsets[1]
     w = weights[packing.order][packing.ranks][:, None]  # (N, 1)
     weighted = w * means
@@ -470,9 +483,7 @@ def _seen(
     g: np.ndarray,
     covariances: np.ndarray,
 ) -> Seen:
-    """Return the sums over observed values ``n_seen``, ``seen_seen``, ``seen_state`` and ``state_state`` of
-    ``Statistics``.
-    """
+    """Return ``n_seen``, ``seen_seen``, ``seen_state`` and ``state_state``, the sums of ``Statistics`` over values."""
     if form.observation_noise == "full" and group.observed is not None:
         return _seen_with_missing(parameters, group, w, g, covariances)
     K, D = covariances.shape[1], group.x.shape[1]
@@ -497,9 +508,7 @@ def _seen(
 def _seen_with_missing(
     parameters: SystemParameters, group: SequenceGroup, w: np.ndarray, g: np.ndarray, covariances: np.ndarray
 ) -> Seen:
-    """Return the sums of ``_seen`` where noise is correlated, so that missing values are expected given the observed
-    ones.
-    """
+    """Return the sums of ``_seen`` for correlated noise, with expectations in place of missing values."""
     assert group.observed is not None, "else nothing is missing"
     C, R, K, D = parameters.observation, parameters.observation_covariance, covariances.shape[1], group.x.shape[1]
     state_state = (w * g).T @ g

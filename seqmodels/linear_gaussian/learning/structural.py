@@ -37,7 +37,7 @@ Likelihood = Callable[[np.ndarray], tuple[float, np.ndarray]]  # of numbers: nat
 
 @dataclass(frozen=True)
 class StructuralNumbers:
-    """The numbers of a structural model in one array, and the system that they make.
+    """The fitted parameters of a structural model in one array, called its numbers, and the system that they make.
 
     The array has the numbers of the components, then the standard deviation of the noise, the intercept and the slopes
     of inputs, as far as these are free.
@@ -48,7 +48,7 @@ class StructuralNumbers:
 
     @property
     def has_noise(self) -> bool:
-        """True if one of the numbers is the deviation of the noise of observations."""
+        """True if one of the numbers is the standard deviation of the observation noise."""
         return self.form.observation_noise != "none"
 
     @property
@@ -57,7 +57,7 @@ class StructuralNumbers:
         return int(self.structure.numbers[-1].stop)
 
     def start(self, number: int, seed: int) -> np.ndarray:
-        """Return the numbers that a fit begins with: the components' for start 0, random ones around them later."""
+        """Return the numbers that start ``number`` begins with: the components' own for 0, else random ones around."""
         rest = [START_NOISE] * self.has_noise + [0.0] * (self.form.intercept + len(self.form.observation_inputs))
         numbers = np.append(self.structure.start(), rest)
         if number:
@@ -91,13 +91,13 @@ class StructuralNumbers:
         )
 
     def process(self, numbers: np.ndarray) -> ContinuousProcess | None:
-        """Return the process in continuous time with these numbers; None if a component moves in steps."""
+        """Return the process in continuous time with these numbers; None if a component moves in whole steps."""
         return (
             ContinuousProcess(self.structure, numbers[: self.n_of_structure]) if self.structure.is_continuous else None
         )
 
     def with_start(self, numbers: np.ndarray) -> SystemParameters:
-        """Return the system of these numbers with first states of 0 where nothing is known of them."""
+        """Return the system of these numbers, with zeros as the distribution of first states that are unknown."""
         return self.form.without_start(self.parameters(numbers))
 
     def floor_hits(self, numbers: np.ndarray) -> int:
@@ -119,7 +119,10 @@ def diffuse_log_prob(parameters: SystemParameters, form: Form, corpus: SystemDat
 
 
 def check_starts(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: SystemData) -> None:
-    """Raise ``ValueError`` for a sequence that does not determine its first state, by its number."""
+    """Raise ``ValueError`` if a sequence has too few values to determine its first state; the message has its number.
+
+    ``numbers`` are the fitted parameters that ``all_numbers`` describes; ``corpus`` has the sequences.
+    """
     form, parameters = all_numbers.form, all_numbers.parameters(numbers)
     banded = BandedARIMA.of(all_numbers.structure, form)
     if banded is not None and banded.is_faster(corpus.values):
@@ -136,8 +139,7 @@ def check_starts(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: Sy
 def first_moments(
     all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: SystemData
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean ``(K,)`` and covariance ``(K, K)`` of the first states given all values, over the data of all
-    processes.
+    """Return mean ``(K,)`` and covariance ``(K, K)`` of the first states given all values, over all processes' data.
 
     Only elements of diffuse states have a meaning; the caller replaces the others, which are stationary.
     """
@@ -151,7 +153,10 @@ def first_moments(
 
 
 def likelihood_of(all_numbers: StructuralNumbers, corpus: SystemData) -> Likelihood:
-    """Return a function from numbers to the diffuse log-probability of the data of all processes and its gradient."""
+    """Return a function from the numbers of a model to the diffuse log-probability of all data and its gradient.
+
+    The sums are taken over the data of all processes.
+    """
     banded = BandedARIMA.of(all_numbers.structure, all_numbers.form)
     if banded is not None and banded.is_faster(corpus.values, has_gradient=True):
         of_share: Likelihood = DifferencedData.of(banded, corpus).with_gradient
@@ -169,7 +174,7 @@ def likelihood_of(all_numbers: StructuralNumbers, corpus: SystemData) -> Likelih
 
 
 def _by_filter(all_numbers: StructuralNumbers, corpus: SystemData, numbers: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the log-probability of the sequences of this process, and its gradient in the numbers, by the filter."""
+    """Return the diffuse log-probability of the sequences, and its gradient in the numbers, by the Kalman filter."""
     form, at = all_numbers.form, all_numbers.with_start(numbers)
     by_number = all_numbers.structure.slopes(numbers)  # of A and Q, both (n, K, K)
     in_steps = [np.argwhere(each.any(0)) for each in by_number]  # elements that the numbers change
@@ -214,10 +219,9 @@ def _by_filter(all_numbers: StructuralNumbers, corpus: SystemData, numbers: np.n
 
 
 def _through_start(form: Form, at: SystemParameters, by_start: np.ndarray) -> np.ndarray:
-    """Return the derivatives in A and in Q, ``(2, K, K)``, of a quantity that depends on them through ``P = A P Aᵀ +
-    Q``.
+    """Return derivatives in A and in Q, ``(2, K, K)``, of a quantity that depends on them through the stationary P.
 
-    ``by_start`` has its derivatives in P, ``(K, K)``.
+    P solves ``P = A P Aᵀ + Q``, and ``by_start (K, K)`` has the derivatives in P. ``at`` are the parameters.
     """
     derivatives = np.zeros((2, *by_start.shape))
     if form.diffuse is not None and not form.diffuse.all():
@@ -230,10 +234,10 @@ def _through_start(form: Form, at: SystemParameters, by_start: np.ndarray) -> np
 
 @dataclass
 class Evaluations:
-    """Every log-probability that a fit has computed, with its gradient and the time it took, by its numbers.
+    """A record of every log-probability that a fit has computed, with its gradient and the time it took.
 
-    A checkpoint holds them. L-BFGS is deterministic, so a resumed fit runs again from its start and finds here what it
-    knew.
+    A checkpoint holds the record. L-BFGS is deterministic, so a resumed fit runs again from its start and looks up what
+    has been computed before.
     """
 
     of: Likelihood
@@ -265,11 +269,11 @@ class Evaluations:
 
 
 def _above_zero(all_numbers: StructuralNumbers, numbers: np.ndarray, evaluations: Evaluations) -> np.ndarray | None:
-    """Return numbers of a higher likelihood in which one deviation that was 0 is larger; None if there are none.
+    """Return numbers of a higher likelihood in which one standard deviation that was 0 is larger, or None.
 
-    At 0 the derivative in a deviation is 0 even where the derivative in the variance is positive. Whether it is
-    positive depends on the component's other numbers, such as the rate of a cycle, of which the likelihood says nothing
-    while the deviation is 0. So each deviation is also tried with other values of those.
+    At 0 the derivative in a deviation is 0 even where the derivative in the variance is positive. Whether the latter is
+    positive depends on the component's other numbers, such as the rate of a cycle, which have no effect while the
+    deviation is 0. So each deviation is also tried with other values of those numbers.
     """
     least = evaluations.at(numbers)[0]
     higher: list[tuple[float, np.ndarray]] = []
@@ -285,9 +289,9 @@ def _above_zero(all_numbers: StructuralNumbers, numbers: np.ndarray, evaluations
 
 
 def _of_zero_deviations(all_numbers: StructuralNumbers, numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the place of each deviation that is 0, with numbers to try beside it.
+    """Yield the index of each standard deviation that is 0, together with numbers with which to try to increase it.
 
-    These are the given numbers, then numbers in which one other number of the same component differs.
+    They are the given numbers, then numbers in which one other number of the same component differs.
     """
     bounds = all_numbers.bounds()
     for which in all_numbers.structure.numbers:

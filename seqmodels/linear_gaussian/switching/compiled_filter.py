@@ -1,6 +1,7 @@
 """The loops of ``particle_filter``, compiled by numba where it is installed; without it the same lines run in Python.
 
-A child is a particle continued by a regime.
+A particle is a path of regimes with a weight and a Gaussian of the hidden state. A child is a particle continued by one
+more regime.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ def first_children(
     means: np.ndarray,
     covariances: np.ndarray,
 ) -> int:
-    """Set log-weight, mean and covariance of a child for each first regime, and return how many there are."""
+    """Start a particle in each possible first regime, and return how many there are.
+
+    Args:
+        log_initial: log-probabilities of the S first regimes, ``(S,)``.
+        initial_mean, initial_covariance: of the first hidden state, ``(K,)`` and ``(K, K)``.
+        log_weights, means, covariances: results: log-weight of each particle, and mean and covariance of its state.
+    """
     S = len(log_initial)
     for s in range(S):
         log_weights[s] = log_initial[s]
@@ -43,9 +50,10 @@ def next_children(
     means: np.ndarray,
     covariances: np.ndarray,
 ) -> int:
-    """Continue each particle by each regime, set the last three arguments, and return the number of children.
+    """Continue each particle by each of S regimes, with a predicted state, and return the number of children.
 
-    Child ``i S + s`` is particle i continued by regime s.
+    Child ``i S + s`` is particle i continued by regime s. The last three arguments are filled with the log-weights of
+    the children and the means and covariances of their hidden states.
     """
     S = len(log_transition)
     for i in range(len(particle_log_weights)):
@@ -73,10 +81,17 @@ def update_children(
     means: np.ndarray,
     covariances: np.ndarray,
 ) -> float:
-    """Update the first n children by an observation, and return its log-probability in nats.
+    """Update the first n children by an observation (Kalman filter), and return its log-probability in nats.
 
-    The whitened observation ``x (S, D)`` is read feature by feature, each with noise of variance 1. Log-weights become
-    those given x, normalised.
+    Log-weights become those given x, normalised.
+
+    Args:
+        observation: whitened observation matrix C of each regime, ``(S, D, K)``.
+        log_dets: logarithms of the diagonal of the noise factor of each regime, ``(S, D)``.
+        x: the observation, whitened under each regime so that its noise has variance 1, ``(S, D)``.
+        observed: True where a feature is observed.
+        n: number of children.
+        log_weights, means, covariances: log-weights of the children, and means and covariances of their states.
     """
     S, D = observation.shape[0], observation.shape[1]
     K = observation.shape[2]
@@ -118,7 +133,14 @@ def chosen_children(
 ) -> int:
     """Choose at most ``n_particles`` children, none twice and without bias (Fearnhead and Clifford 2003).
 
-    Sets the numbers of the chosen ``children`` and their ``new_log_weights``, and returns how many are kept.
+    Return how many are kept.
+
+    Args:
+        log_weights: normalised log-weights of the children.
+        n_particles: largest number to keep.
+        u: random number in [0, 1) that decides which children are kept.
+        children: result: indices of the chosen children.
+        new_log_weights: result: their log-weights.
     """
     n = len(log_weights)
     if n <= n_particles:
@@ -181,8 +203,10 @@ def filter_steps(
 ) -> int:
     """Run the particle filter over a sequence, and return how many particles are left at its end.
 
-    Sets the last five arguments: the log-probability and regime probabilities of each step as ``FilteredPaths`` has
-    them, the parent and the regime of each particle at each step, both ``(T, n)``, and the last log-weights.
+    The last five arguments are results: the log-probability of each step, ``(T,)``, the filtered probabilities of its
+    regimes, ``(T, S)``, the parent and the regime of each particle at each step, both ``(T, n)``, and the last
+    log-weights. ``u (T,)`` are the random numbers of ``chosen_children``; the other arguments are as in the functions
+    above.
     """
     S, K, T = len(log_initial), transition.shape[1], len(x)
     most = max(n_particles, 1) * S

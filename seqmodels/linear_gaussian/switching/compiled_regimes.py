@@ -18,19 +18,16 @@ def forward_backward(
     pairs: np.ndarray,
     log_prob: np.ndarray,
 ) -> None:
-    """Set the marginals and log-probabilities of packed sequences, and add their expected pairs of regimes to
-    ``pairs``.
-
-    Each step is scaled by its largest density (Rabiner 1989).
+    """Run forward-backward over packed sequences for S regimes, scaled by the largest density of each step.
 
     Args:
         initial, transition: probabilities of the chain, ``(S,)`` and ``(S, S)``.
-        offsets: where the rows of each step begin.
+        offsets: first of the N packed rows of each step.
         log_b: packed log-densities, ``(N, S)``.
         weights: weight of each sequence, ``(n,)``.
-        gamma: is set to the marginals, ``(N, S)``.
-        pairs: the weighted sum over sequences is added, ``(S, S)``.
-        log_prob: is set to the log-probability of each sequence in nats, ``(n,)``.
+        gamma: result: p(s_t | x), ``(N, S)``.
+        pairs: expected transitions, ``(S, S)``, to which the weighted sum over sequences is added.
+        log_prob: result: log-probability of each sequence in nats, ``(n,)``.
     """
     S = len(initial)
     n, n_steps = offsets[1], len(offsets) - 1

@@ -20,12 +20,13 @@ BLOCK_STEPS = 1024  # uniform numbers that are drawn at once
 
 @dataclass(frozen=True)
 class ParticleState:
-    """The particles of n sequences before their next step, L for each.
+    """The particles (weighted paths of regimes) of n sequences before their next step, L for each sequence.
 
     Attributes:
         log_weights: normalised log-weights, ``(n, L)``; None before the first step.
         regimes: last regime of each path, ``(n, L)``.
-        means, covariances: of the hidden state given path and steps, ``(n, L, K)`` and ``(n, L, K, K)``.
+        means, covariances: mean and covariance of the hidden state given the path and the steps so far, ``(n, L, K)``
+            and ``(n, L, K, K)``.
         n_read: number of steps so far.
     """
 
@@ -101,13 +102,13 @@ class ParticleCursor:
         return Prediction(self._observation, torch.stack(tables), torch.stack(weights), None, None)
 
     def select(self, state: ParticleState, index: Tensor) -> ParticleState:
-        """Return the state of the sequences ``index (m,)``, in this order."""
         selected: ParticleState = select_rows(state, index)
         return selected
 
     def filtered(self, state: ParticleState) -> np.ndarray:
-        """Return the probabilities of the last step's regime of the first sequence, ``(S,)``; before any step, of
-        the first one's.
+        """Return the filtered probabilities of the last step's regime, ``(S,)``, of the first sequence of ``state``.
+
+        Before any step they are those of the first regime.
         """
         S = self.system.parameters.sizes[0]
         if state.log_weights is None:
@@ -129,7 +130,7 @@ class ParticleCursor:
         return float(self._drawn[block][t - block * BLOCK_STEPS])
 
     def _children(self, state: ParticleState, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return log-weights, means and covariances of every particle of sequence i continued by every regime."""
+        """Continue every particle of sequence ``i`` by every regime; return log-weights, means and covariances."""
         from seqmodels.linear_gaussian.switching.compiled_filter import first_children, next_children
 
         log_initial, log_transition, A, b, Q, m, P = self.system.matrices

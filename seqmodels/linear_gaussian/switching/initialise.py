@@ -93,7 +93,7 @@ class Initialiser:
         return SwitchingStart(*given_states(parameters, self.form, self.batches, self.states, REGIME_STEPS))
 
     def _clusters(self, n_regimes: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Return for each row of each batch the nearest of S cluster means of ``(z_t, z_t - z_t-1)``."""
+        """Return for each row of each batch the nearest of S k-means clusters of the vectors ``(z_t, z_t - z_t-1)``."""
         rows = []
         for batch, chain in zip(self.batches, self.states, strict=True):
             n, change = int(batch.packing.offsets[1]), np.zeros_like(chain.means)
@@ -105,7 +105,7 @@ class Initialiser:
         return np.split(labels, np.cumsum([len(each) for each in rows])[:-1])
 
     def _segments(self, n_regimes: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Return a random regime for each fifth of the mean length, drawn anew in each sequence."""
+        """Return for each row of each batch a random regime, constant over a fifth of the batch's longest sequence."""
         labels = []
         for batch in self.batches:
             steps = np.repeat(np.arange(batch.packing.n_steps), batch.packing.counts)

@@ -27,7 +27,10 @@ FEWEST_STEPS = 2.0  # expected, times the regressors, of a regime whose regressi
 
 
 def m_step(p: SwitchingParameters, form: SwitchingForm, s: SwitchingStatistics) -> SwitchingParameters:
-    """Return the parameters that maximise the expected log-probability; a regime of hardly any steps keeps its own."""
+    """Return the parameters that maximise the expected log-probability under the sums ``s`` of an E-step.
+
+    A regime with hardly any expected steps keeps its parameters in ``p``. ``form`` says which parameters are free.
+    """
     return _with_start(_with_dynamics(_with_observation(p, form, s), form, s), form, s)
 
 
@@ -103,7 +106,11 @@ def floored(covariance: np.ndarray, floor: float) -> np.ndarray:
 def e_step(
     p: SwitchingParameters, batches: Sequence[RegimeBatch], regimes: Sequence[np.ndarray]
 ) -> tuple[SwitchingStatistics, list[np.ndarray]]:
-    """Return the sums over all batches, and the marginals of regimes of each batch, with which the next step begins."""
+    """Run one step of mean field on each batch; return the sums of expectations, and the new marginals of regimes.
+
+    ``regimes`` are the marginals q(s_t), ``(N, S)`` for each batch, that the step begins with; the new ones, of the
+    same shape, are for the next E-step.
+    """
     tables, parts, gammas = RegimeTables.of(p), [], []
     by_feature = not all(batch.is_complete for batch in batches)
     for batch, gamma in zip(batches, regimes, strict=True):
@@ -151,7 +158,10 @@ class SwitchingObjective:
     log_det: float
 
     def row(self, step: int, seconds: float, bound: float, p: SwitchingParameters) -> Row:
-        """Return a row of the history from ``bound``, in nats of the encoded data."""
+        """Return a row of the training history for ``step``, ``seconds`` after the start of the fit.
+
+        ``bound`` is the lower bound of the log-probability of the encoded data under the parameters ``p``, in nats.
+        """
         per_unit = (bound + self.log_det) / self.n_units
         covariances = p.observation_covariance if self.form.observation_switches else p.observation_covariance[:1]
         hits = sum(self.form.of_one.floor_hits(each) for each in covariances)
@@ -179,7 +189,7 @@ class VariationalEM:
     def e_step(
         self, parameters: Sequence[SwitchingStart], interruption: Interruption
     ) -> list[tuple[SwitchingStatistics, list[np.ndarray]]]:
-        """Return the expectations from each of these."""
+        """Return the expectations, and the new marginals of regimes, from each of these starting points."""
         return [e_step(each.parameters, self.batches, each.regimes) for each in parameters]
 
     def row(
@@ -189,13 +199,11 @@ class VariationalEM:
         parameters: SwitchingStart,
         expectations: tuple[SwitchingStatistics, list[np.ndarray]],
     ) -> Row:
-        """Return the row of the history for these parameters."""
         return self.objective.row(step, seconds, float(expectations[0].bound), parameters.parameters)
 
     def m_step(
         self, parameters: SwitchingStart, expectations: tuple[SwitchingStatistics, list[np.ndarray]]
     ) -> SwitchingStart:
-        """Return the parameters that maximise the bound, and the regimes of the expectations."""
         statistics, regimes = expectations
         return SwitchingStart(m_step(parameters.parameters, self.objective.form, statistics), regimes)
 
@@ -205,7 +213,6 @@ class VariationalEM:
         expectations: tuple[SwitchingStatistics, list[np.ndarray]],
         n_rows: int,
     ) -> tuple[SwitchingStart, None]:
-        """Return the parameters without regimes, which no E-step begins with any more."""
         return SwitchingStart(parameters.parameters, []), None
 
 
@@ -213,12 +220,10 @@ class SwitchingStore:
     """How checkpoints hold what an E-step begins with."""
 
     def arrays(self, parameters: SwitchingStart, kept: None) -> dict[str, Any]:
-        """Return the parameters and the marginals of regimes by name."""
         regimes = {str(i): gamma for i, gamma in enumerate(parameters.regimes)}
         return {"parameters": parameters.parameters.arrays(), "regimes": regimes}
 
     def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[SwitchingStart, None]:
-        """Return what an E-step begins with; the inverse of ``arrays``."""
         stored = arrays.get("regimes", {})  # a start that has ended had none in earlier checkpoints
         regimes = [np.array(stored[str(i)]) for i in range(len(stored))]
         return SwitchingStart(SwitchingParameters(**copied(arrays["parameters"])), regimes), None

@@ -225,7 +225,7 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
         return [each[len(each) - len(e.values) :] for e, each in zip(examples, steps, strict=True)]
 
     def _steps_of_bound(self, values: list[np.ndarray]) -> list[np.ndarray]:
-        """Return for each sequence what each step adds to the bound of the steps before it, ``(T,)``."""
+        """Return for each sequence by how much each step changes the lower bound of the steps so far, ``(T,)``."""
         prefixes = [x[:t] for x in values for t in range(1, len(x) + 1)]
         bounds = np.split(self._bounds(prefixes), np.cumsum([len(x) for x in values])[:-1])
         return [np.diff(each, prepend=0.0) for each in bounds]
@@ -235,15 +235,19 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
         return [filter_sequence(system, x, self.n_particles, seed) for x in values]
 
     def _marginals(self, system: WhitenedSystem, x: np.ndarray) -> np.ndarray:
-        """Return marginals of regimes over the filter's paths, ``(T, S)``, mixed with a small share of all regimes."""
+        """Return the probabilities of the regimes of ``x (T, D)`` over the particle filter's paths, ``(T, S)``.
+
+        A small share of equal probabilities is mixed in, so that no regime is excluded.
+        """
         S = len(system.log_initial)
         filtered = filter_sequence(system, x, self.n_particles, self.random_state)
         marginals = np.einsum("l,lts->ts", np.exp(filtered.log_weights), np.eye(S)[filtered.paths])
         return np.asarray(0.95 * marginals + 0.05 / S)
 
     def _bounds(self, values: list[np.ndarray]) -> np.ndarray:
-        """Return the bounds of encoded sequences in nats, ``(n,)``; mean field begins with the marginals of the
-        filter.
+        """Return the mean-field lower bound of each encoded sequence in nats, ``(n,)``.
+
+        Mean field begins with the marginals of regimes from the particle filter.
         """
         system, tables = WhitenedSystem(self.parameters_), RegimeTables.of(self.parameters_)
         batches, numbers = batches_of(values, np.ones(len(values)))
@@ -264,10 +268,9 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
         return np.asarray(self._bounds(encoded_sequences(examples)) + np.array([e.log_det for e in examples]))
 
     def score_error(self, X: Any, y: Any = None) -> float:
-        """Return the Monte Carlo standard error of ``score`` in nats per unit, from the spread of filters with other
-        seeds.
+        """Return the Monte Carlo standard error of ``score`` in nats per unit.
 
-        It is 0 under ``likelihood="bound"``.
+        It is estimated from the spread of particle filters with other seeds, and is 0 under ``likelihood="bound"``.
         """
         if self.likelihood == "bound":
             return 0.0
@@ -306,10 +309,10 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
         return [each.regimes for each in self._of_data(X)]
 
     def posterior(self, X: Any) -> list[np.ndarray]:
-        """Return for each sequence the probabilities p(s_t | x), ``(T, S)``, over the paths that are left at its end.
+        """Return for each sequence the smoothed probabilities p(s_t | x), ``(T, S)``, from its last particles.
 
-        The paths of a long sequence share one beginning, so its probabilities say too little of the doubt there; more
-        ``n_particles`` say more.
+        The particles of a long sequence share one beginning, so that its probabilities are too close to 0 and 1 there;
+        a larger ``n_particles`` reduces this.
         """
         S = self.n_regimes
         return [np.einsum("l,lts->ts", np.exp(each.log_weights), np.eye(S)[each.paths]) for each in self._of_data(X)]

@@ -38,7 +38,11 @@ MOST_PARTICLES = 16  # of the filter whose paths are drawn from
 def given_paths(
     p: SwitchingParameters, batch: RegimeBatch, paths: Sequence[np.ndarray], *, by_feature: bool
 ) -> SwitchingStatistics:
-    """Return the sums of expectations of a batch whose regimes are known, ``paths`` having those of each sequence."""
+    """Return the sums of expectations of a batch whose regimes are known.
+
+    ``paths`` has the regimes of each sequence, ``(T,)``; ``by_feature`` is True if values are missing anywhere in the
+    data.
+    """
     S, n = len(p.initial), int(batch.packing.offsets[1])
     gamma = batch.packing.pack([np.eye(S)[path] for path in paths])
     chain, w = state_chain(RegimeTables.of(p), batch, gamma), batch.weights
@@ -80,7 +84,6 @@ class ParticleEM:
         return [[filter_sequence(system, x, self.n_particles, self.seed) for x in self.values] for system in systems]
 
     def row(self, step: int, seconds: float, parameters: ParticleStart, expectations: list[FilteredPaths]) -> Row:
-        """Return the row of the history for these parameters."""
         log_probs = (float(each.log_prob.sum()) for each in expectations)
         log_prob = sum(float(w * each) for w, each in zip(self.weights, log_probs, strict=True))
         return self.objective.row(step, seconds, log_prob, parameters.parameters)
@@ -104,7 +107,6 @@ class ParticleEM:
     def ended(
         self, parameters: ParticleStart, expectations: list[FilteredPaths], n_rows: int
     ) -> tuple[ParticleStart, None]:
-        """Return the parameters; nothing else is kept."""
         return parameters, None
 
 
@@ -112,12 +114,10 @@ class ParticleStore:
     """How checkpoints hold what a step begins with; as many rows stand beside it as there were steps before."""
 
     def arrays(self, parameters: ParticleStart, kept: None) -> dict[str, Any]:
-        """Return parameters and averages by name."""
         averaged = None if parameters.averaged is None else parameters.averaged.arrays()
         return {"parameters": parameters.parameters.arrays(), "averaged": averaged}
 
     def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[ParticleStart, None]:
-        """Return what a step begins with; the inverse of ``arrays``."""
         stored, parameters = arrays["averaged"], SwitchingParameters(**copied(arrays["parameters"]))
         averaged = None if stored is None else SwitchingStatistics(**copied(stored))
         return ParticleStart(parameters, len(arrays["rows"]), averaged), None

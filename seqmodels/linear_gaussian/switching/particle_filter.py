@@ -109,12 +109,12 @@ class FilteredPaths:
 
 
 def uniforms(seed: int, n: int) -> np.ndarray:
-    """Return the uniform number of each step, ``(n,)``; a longer array of the same seed begins with a shorter one."""
+    """Return uniform random numbers for n steps, ``(n,)``, of which the first do not depend on n."""
     return np.random.default_rng(seed).random(n)
 
 
 def n_paths(step: int, n_regimes: int, n_particles: int) -> int:
-    """Return how many paths are kept after ``step`` steps: all there are, or ``n_particles``."""
+    """Return how many paths are kept after ``step`` steps: all possible ones, or ``n_particles`` at most."""
     n = 1
     for _ in range(step):
         n *= n_regimes

@@ -25,7 +25,7 @@ FRAMES_AT_ONCE = 4_096
 
 @dataclass(frozen=True)
 class RegimeBatch:
-    """Packed sequences.
+    """A batch of n sequences, packed into N rows.
 
     Attributes:
         packing: how their steps are packed.
@@ -72,11 +72,11 @@ def batches_of(values: Sequence[np.ndarray], weights: np.ndarray) -> tuple[list[
 
 @dataclass(frozen=True)
 class StateChain:
-    """The distribution q(z) of the hidden states of packed sequences.
+    """The distribution q(z) of the hidden states of packed sequences, a Gaussian Markov chain.
 
     Attributes:
-        means: ``(N, K)``.
-        covariances: ``(N, K, K)``.
+        means: E[z_t], ``(N, K)``.
+        covariances: Cov[z_t], ``(N, K, K)``.
         across: Cov[z_t, z_t-1], ``(N, K, K)``; 0 for first steps.
         entropy: entropy of each sequence in nats, ``(n,)``.
     """
@@ -87,7 +87,7 @@ class StateChain:
     entropy: np.ndarray
 
     def moves(self, packing: StepPacking) -> np.ndarray:
-        """Return E[u uᵀ] of ``u = (z_t, z_t-1, 1)`` for all steps but the first, ``(N - n, (2K + 1)²)``."""
+        """Return E[u uᵀ] of ``u = (z_t, z_t-1, 1)`` for all steps but the first, flattened, ``(N - n, (2K + 1)²)``."""
         K, n, before = self.means.shape[1], packing.offsets[1], packing.previous
         mean = np.concatenate([self.means[n:], self.means[before], np.ones((len(before), 1))], 1)
         second = mean[:, :, None] * mean[:, None, :]
@@ -98,7 +98,7 @@ class StateChain:
         return np.asarray(second.reshape(len(second), (2 * K + 1) ** 2))
 
     def seen(self) -> np.ndarray:
-        """Return E[y yᵀ] of ``y = (z_t, 1)`` for all steps, ``(N, (K + 1)²)``."""
+        """Return E[y yᵀ] of ``y = (z_t, 1)`` for each step, flattened to ``(N, (K + 1)²)``."""
         K = self.means.shape[1]
         mean = np.concatenate([self.means, np.ones((len(self.means), 1))], 1)
         second = mean[:, :, None] * mean[:, None, :]
@@ -128,11 +128,10 @@ class RegimeTables:
         return cls(p, (form.swapaxes(1, 2) @ weighted).reshape(S, -1), constant)
 
     def observation(self, observed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the forms of observations where the given features are observed, for ``G = (C, d)``.
+        """Return the quadratic forms of the log-densities of D' ``observed`` features, with ``G = (C, d)``.
 
         Returns:
-            ``GᵀR⁻¹G (S, (K + 1)²)``, ``R⁻¹G (S, D', K + 1)``, ``R⁻¹ (S, D', D')`` and constants ``(S,)``, for D'
-                observed features.
+            ``GᵀR⁻¹G (S, (K + 1)²)``, ``R⁻¹G (S, D', K + 1)``, ``R⁻¹ (S, D', D')`` and constants ``(S,)``.
         """
         p, n = self.parameters, int(observed.sum())
         G = np.concatenate([p.observation, p.intercept[:, :, None]], 2)[:, observed]
@@ -173,7 +172,14 @@ def state_chain(tables: RegimeTables, batch: RegimeBatch, regimes: np.ndarray) -
 
 
 def _solved(packing: StepPacking, precision: np.ndarray, coupling: np.ndarray, linear: np.ndarray) -> StateChain:
-    """Return the Gaussian of a block-tridiagonal precision, by forward elimination and backward moments."""
+    """Return the means, covariances and entropy of Gaussian chains with a block-tridiagonal precision matrix.
+
+    Args:
+        packing: packing of the N rows.
+        precision: diagonal blocks of the precision, ``(N, K, K)``.
+        coupling: blocks between a step and the one before, ``(N - n, K, K)``, for all rows but first steps.
+        linear: precision times mean, ``(N, K)``.
+    """
     offsets, n, K = packing.offsets, int(packing.offsets[1]), linear.shape[1]
     inverse, shift = np.empty_like(precision), np.empty_like(linear)
     entropy = 0.5 * K * (1 + LOG_2PI) * np.bincount(packing.ranks, minlength=n)
@@ -206,7 +212,10 @@ def _solved(packing: StepPacking, precision: np.ndarray, coupling: np.ndarray, l
 def expected_log_densities(
     tables: RegimeTables, batch: RegimeBatch, chain: StateChain, moves: np.ndarray, seen: np.ndarray
 ) -> np.ndarray:
-    """Return the expected log-densities of z_t given z_t-1 and of x_t given z_t, ``(N, S)`` nats."""
+    """Return E[log p(z_t | z_t-1) + log p(x_t | z_t)] under q(z) for each regime, in nats, ``(N, S)``.
+
+    ``moves`` and ``seen`` are the second moments that the methods of ``chain`` return.
+    """
     n = int(batch.packing.offsets[1])
     log_b = np.zeros((len(batch.x), len(tables.dynamics)))
     log_b[n:] -= 0.5 * (moves @ tables.dynamics.T + tables.dynamics_constant)
@@ -224,11 +233,11 @@ def expected_log_densities(
 
 @dataclass(frozen=True)
 class RegimeChain:
-    """The distribution q(s) of the regimes of packed sequences.
+    """The distribution q(s) of the regimes of packed sequences, a Markov chain.
 
     Attributes:
-        gamma: marginals, ``(N, S)``.
-        initial, transition: weighted sums over sequences of first regimes ``(S,)`` and of pairs ``(S, S)``.
+        gamma: marginals q(s_t), ``(N, S)``.
+        initial, transition: weighted sums over sequences of first regimes ``(S,)`` and of transitions ``(S, S)``.
         log_prob: log-evidence of the HMM of each sequence, in nats, ``(n,)``.
     """
 
@@ -284,7 +293,7 @@ class SwitchingStatistics:
         return SwitchingStatistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def moved_to(self, other: SwitchingStatistics, share: float) -> SwitchingStatistics:
-        """Return ``1 - share`` of these sums and ``share`` of those of ``other``."""
+        """Return the weighted average of these sums, by ``1 - share``, and of those of ``other``, by ``share``."""
         both = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
         return SwitchingStatistics(*((1 - share) * mine + share * theirs for mine, theirs in both))
 
