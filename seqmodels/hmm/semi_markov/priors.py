@@ -18,7 +18,7 @@ class SegmentFamily(ConjugateFamily):
     """A prior of the emission and the durations of each state of an HSMM.
 
     ``hyper (K, H + Q)`` has H hyperparameters of the emission, then Q of the durations. The family is conjugate where
-    ``DurationFamily.is_conjugate`` is true.
+    ``DurationFamily.is_conjugate`` is true and the prior of the emission is a ``ConjugateFamily``.
 
     Args:
         inner: prior of the emission.
