@@ -191,10 +191,6 @@ def test_an_argument_that_the_fit_of_a_model_has_not_is_refused() -> None:
     prior = sm.hmm.ChainTraining(prior=sm.hmm.ConjugatePrior())
     with pytest.raises(ValueError, match=r"prior is ConjugatePrior.*, but the fit of a MarkovSwitchingAR has none"):
         sm.hmm.MarkovSwitchingAR(2, training=prior).fit(X)
-    with pytest.raises(
-        ValueError, match=r"tied is array\(\[0, 1\]\), but the fit of a MarkovSwitchingAR has none; leave it out"
-    ):
-        sm.hmm.MarkovSwitchingAR(2, training=sm.hmm.ChainTraining(tied=np.array([0, 1]))).fit(X)
     with pytest.raises(ValueError, match="compile is True, but a MaskedTransformer is trained without"):
         sm.MaskedTransformer(training=sm.training.GradientTraining(compile=True)).fit(["to be"])
 
