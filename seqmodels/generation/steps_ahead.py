@@ -126,7 +126,23 @@ def _ahead_of_series(
     seed: int,
     frames: Sequence[Any],
 ) -> Iterator[Ahead]:
-    """Yield what ``ahead_of`` yields, for a model of series: example by example, with origins that count raw frames."""
+    """Yield the predicted distributions of the next k frames of each series after each of its origins, as ``Ahead``.
+
+    A series is one whose encoding consumes first frames, such as differences. Results come example by example.
+
+    Args:
+        model: fitted model whose encoding is ``encoding``.
+        encoding: the encoding of the series.
+        examples: encoded series.
+        origins: for each series, the numbers of its first raw frames that are known.
+        k: number of frames ahead.
+        n: number of simulated paths if there is no closed form.
+        seed: seed of the draws.
+        frames: raw frames of each series, including its past.
+
+    Raises:
+        ValueError: if an origin is among the first frames that the encoding consumes.
+    """
     generator = torch.Generator(model._device()).manual_seed(seed)
     cursor = with_enough_precision(model, *(e.values for e in examples)).cursor()
     n_features = encoding.n_features

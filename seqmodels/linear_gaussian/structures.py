@@ -488,7 +488,10 @@ class Cycle(Diffusion):
         return [LOG_RATES, (0.0, np.inf)]
 
     def _rate(self, numbers: np.ndarray) -> np.ndarray:
-        """Return ρ, the rate of the decay ``exp(-ρ t)`` over t steps, ``(...)``."""
+        """Return ρ of the decay ``exp(-ρ t)`` over t steps, ``(...)``, given this cycle's numbers, ``(..., 2)``.
+
+        The first of the numbers is the logarithm of the decay over one period.
+        """
         return np.asarray(np.exp(numbers[..., 0]) / self.period)
 
 
