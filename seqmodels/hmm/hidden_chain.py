@@ -1342,6 +1342,9 @@ class HiddenChainModel(SequenceModel):
     def _with_given_slopes(self, parameters: Parameters, slopes: Mapping[str, Any]) -> Parameters:
         """Return ``parameters`` with the slopes that were passed to ``from_parameters``, once the encoding is known.
 
+        Slopes of transitions and first states become relative to the reference of their row, which changes no
+        probability. A model that reads no inputs gets its parameters back.
+
         Args:
             parameters: parameters where all inputs are at their mean.
             slopes: for each part of ``input_effects`` its slopes for raw inputs, or None.

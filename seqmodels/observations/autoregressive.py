@@ -146,7 +146,9 @@ class AutoregressiveGaussian(Observation):
     ) -> tuple[Tensor, Tensor, Literal["diag", "full"]]:
         """Return the mean ``(..., D)`` of x given its past, the numbers that describe its covariance, and their type.
 
-        All are float64 if past values are missing; the covariance then includes what is uncertain about these values.
+        ``past`` may not be None. Where it reaches back before the sequence, mean and covariance are those of first
+        steps. If ``past`` has covariances of missing values, all are float64, the type is ``"full"``, and the
+        covariance includes what is uncertain about these values.
         """
         assert past is not None, "an autoregressive observation is always given its past"
         history, spread = self.split_past(past)

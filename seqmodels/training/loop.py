@@ -381,7 +381,8 @@ class _Loop:
     def record(self, *, evaluates: bool = True) -> None:
         """Add a row to the history: mean log-probability per unit since the last row, and that of held-out data.
 
-        ``evaluates=False`` leaves the held-out data out.
+        Held-out data are scored under averaged weights, and the best weights so far are kept; ``evaluates=False``
+        leaves them out, and their figure is then NaN. Callbacks get the row.
         """
         self._read_figures()
         log_prob = self.sums["log_prob"] / max(self.sums["n_units"], 1)

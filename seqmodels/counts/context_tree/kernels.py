@@ -350,9 +350,10 @@ def outcome_log_probs(
 
 @compiled
 def insert_all(keys: np.ndarray, values: np.ndarray, table: Arrays) -> None:
-    """Insert records into a hash table that has none of them.
+    """Insert records into a hash table that has none of them, and has room for them, in place.
 
-    ``keys`` and ``values`` are as in ``Records``; entries with the key ``EMPTY`` are skipped.
+    ``keys`` and ``values`` are as in ``Records``; entries with the key ``EMPTY`` are skipped. ``table`` holds the keys,
+    the values and the number of records of the table.
     """
     new_keys, new_values, n_used = table
     for j in range(len(keys)):

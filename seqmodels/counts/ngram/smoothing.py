@@ -39,7 +39,8 @@ def used_counts(counts: Counts, smoothing: Smoothing) -> np.ndarray:
 def witten_bell(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tuple[np.ndarray, np.ndarray]:
     """Return shares ``(G,)`` and backoffs ``(C,)`` of Witten-Bell smoothing, ``share = c(h w) / (c(h) + n(h))``.
 
-    Here n(h) is the number of different symbols seen after h. Witten and Bell (1991); Bell's method C.
+    Here n(h) is the number of different symbols seen after h, at least 1, and backoffs are ``n(h) / (c(h) + n(h))``.
+    Witten and Bell (1991); Bell's method C.
 
     Args:
         counts: counts of n-grams, ``(G,)``.

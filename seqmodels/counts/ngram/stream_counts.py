@@ -43,7 +43,8 @@ class EventStream:
     def symbols(self, first: int, stop: int) -> np.ndarray:
         """Return the symbols from index ``first`` to ``stop - 1``, int64 ``(stop - first,)``.
 
-        Index -1 is the start symbol, 0 the first event.
+        Index -1 is the start symbol, 0 the first of n events, and n the end symbol; start and end have the number
+        ``size``.
         """
         n = len(self.example.values)
         parts = [np.asarray(self.example.values[max(first, 0) : min(stop, n)]).astype(np.int64)]

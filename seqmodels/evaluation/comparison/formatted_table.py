@@ -124,7 +124,11 @@ def is_any_adaptive(frame: pd.DataFrame) -> bool:
 
 
 def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
-    """Return the columns, as pairs of title and cells, that are shown only if models differ in them or if they warn."""
+    """Return the columns that not every table has, as pairs of a title and its cells.
+
+    One is shown if any model has something to say in it, such as a context, a Monte Carlo error, the sd of several
+    seeds or a warning; inputs and the encoding if the frame has them.
+    """
     columns = []
     if frame["context"].notna().any():
         columns.append(("context", list(map(format_context, frame["context"]))))

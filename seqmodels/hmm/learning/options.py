@@ -363,7 +363,8 @@ def chosen_pseudocounts(choice: Any, n_states: int, length: str) -> Pseudocounts
     """Return the pseudocounts that ``HMM(pseudocount=...)`` stands for; raises ``ValueError`` for values not
     allowed.
 
-    ``"auto"`` is 0.01 under ``length="stop"`` and 0 under ``length="given"``.
+    ``choice`` is a number of at least 0, a ``Pseudocounts`` that fits ``n_states``, or ``"auto"``, which is 0.01 under
+    ``length="stop"`` and 0 under ``length="given"``.
     """
     if isinstance(choice, str):
         if choice != "auto":

@@ -67,7 +67,9 @@ def _masked_window(row: np.ndarray, t: int, max_length: int, n_symbols: int) -> 
 
 
 def sampled_positions(values: np.ndarray, n_samples: int | None, random_state: int) -> np.ndarray:
-    """Return ``n_samples`` positions of a sequence, drawn uniformly without replacement; all of them if that is None.
+    """Return ``n_samples`` positions of a sequence, drawn uniformly without replacement, in the order of the draws.
+
+    All positions come in ascending order if ``n_samples`` is None, or not below the length.
 
     The draw depends on the seed and on the symbols ``values (T,)``, not on the sequence's place among others.
     """

@@ -186,9 +186,13 @@ def normalise(x: np.ndarray, gain_and_shift: np.ndarray, centres: bool, epsilon:
 
 @compiled(any_order=True, inner=True)
 def normalise_heads(x: np.ndarray, gain: np.ndarray, d_head: int, epsilon: float) -> None:
-    """Normalise each query and key at the beginning of ``x`` by its length, and multiply it by ``gain``, in place.
+    """Divide each query and key of one step by ``√(Σ x² + epsilon)``, its norm, and multiply it by its gains, in place.
 
-    Each has ``d_head`` entries; the values after them stay as they are.
+    Args:
+        x: queries and keys, ``d_head`` entries each, and then values, which stay as they are; one axis.
+        gain: gain of each entry of the queries and keys, which says how many entries of ``x`` are normalised.
+        d_head: entries of one query or key.
+        epsilon: is added to the sum of squares.
     """
     for begin in range(0, len(gain), d_head):
         square = x.dtype.type(0)
