@@ -191,7 +191,7 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
         GRU(**SMALL, max_steps=3).set_params(training__schedule=Shaped(lambda p: 1 - p)).fit(symbols())
     ),
     "classifier": lambda: (
-        GenerativeClassifier(HMM(1, max_iter=3, dtype="float64"), calibrate=False)
+        GenerativeClassifier(HMM(1, max_iter=3, n_init=2, dtype="float64"), calibrate=False)
         .fit(symbols()[:4], [0, 0, 1, 1])
         .models_[1]
     ),
