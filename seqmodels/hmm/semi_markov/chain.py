@@ -81,7 +81,7 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
 
     def emission(self, observation: Observation, size: int) -> SegmentEmission:
         given = (self.arguments.tied, self.arguments.frozen, self.tied_durations)
-        # To resolve the options takes a fifth of the time of a score of 300 steps, so it waits until they say something.
+        # Resolving the options takes a fifth of the time of scoring 300 steps, so it waits until they say something.
         is_free = all(each is None for each in given) or self.segments.constraints.is_free
         constraints = None if is_free else self.segments.constraints
         inner = emission_of(observation, size)
