@@ -494,7 +494,7 @@ class HiddenChainModel(SequenceModel):
     def _conjugate_family(self, chain: HiddenChain[Any]) -> ConjugateFamily:
         conjugate_of(self.observation_, self.encoding_.size)  # which refuses what has none
         family = self._emission_prior(chain)
-        assert isinstance(family, ConjugateFamily), "check_together refuses the others"
+        assert isinstance(family, ConjugateFamily), "the chains and their checks refuse the others"
         return family
 
     def _first_parameters(self, fitting: Fitting, corpus: Corpus) -> Iterator[Parameters]:

@@ -133,7 +133,7 @@ def stationary_covariance(transition: np.ndarray, state_covariance: np.ndarray) 
 
 @dataclass(frozen=True)
 class Form:
-    """Which parameters of a system are free, and what bounds them.
+    """The constraints of a linear-Gaussian system: which of its parameters are free, and what bounds them.
 
     Attributes:
         start: how z_1 is distributed.

@@ -88,6 +88,10 @@ class AutoregressiveGaussian(Observation):
             )
         return super().starting_point(size, generator)
 
+    def locations(self, size: int) -> list[slice]:
+        n_coefficients = size * size * self.order
+        return [slice(n_coefficients, n_coefficients + size)]
+
     def n_output_parameters(self, size: int) -> int:
         return sum(self._widths(size))
 

@@ -41,6 +41,9 @@ class Categorical(Observation):
     def is_valid(self, table: Tensor, size: int) -> Tensor:
         return table.logsumexp(-1, keepdim=True).isfinite()  # so none is NaN or inf; -inf is a true zero
 
+    def locations(self, size: int) -> list[slice]:
+        return [slice(0, size)]
+
     def n_output_parameters(self, size: int) -> int:
         return size
 

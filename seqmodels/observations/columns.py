@@ -125,6 +125,10 @@ class Columns(Observation):
     def on_cpu(self) -> Columns:
         return Columns([(observation.on_cpu(), n) for observation, n in self.groups])
 
+    def locations(self, size: int) -> list[slice]:
+        of_each = ((g.outputs.start, each) for g in self.parts() for each in g.observation.locations(g.size))
+        return [slice(at + each.start, at + each.stop) for at, each in of_each]
+
     def n_output_parameters(self, size: int) -> int:
         return sum(observation.n_output_parameters(n) for observation, n in self.groups)
 

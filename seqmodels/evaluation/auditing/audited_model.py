@@ -87,7 +87,7 @@ class Measured(Protocol):
 
     @property
     def measure_(self) -> Measure:
-        """What the log-probabilities measure: their space, unit, treatment of lengths, and whether they are exact."""
+        """The measure of the log-probabilities: their space, unit, treatment of lengths, and whether they are exact."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ a step upwards that is halved until F rises, as in ``learning.first_state``. EM 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
-from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning import given_inputs
-from seqmodels.hmm.learning.em import Expectations, MAPObjective, m_step
+from seqmodels.hmm.learning.em import Expectations, OwnMStep, m_step
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import (
@@ -31,42 +30,14 @@ from seqmodels.inference.chains.continuous_time import (
     transition_probabilities,
     without_diagonal,
 )
-from seqmodels.training import Row
 
 ROWS_SUM_TO_ZERO = 1e-6  # largest sum of a row that counts as zero, relative to the largest rate of leaving a state
 ROUNDS = 4  # corrections in one M-step, each from the result of the one before
 HALVINGS = 30  # most halvings of a step that does not improve
 
 
-@dataclass(frozen=True)
-class RateObjective:
-    """The objective of EM for a jump process: as for an HMM, with transitions that follow from a generator.
-
-    Attributes:
-        of_chain: the objective of an HMM with the same emission, constraints and units.
-    """
-
-    of_chain: MAPObjective
-
-    @property
-    def emission(self) -> Emission:
-        """The emission whose tables EM estimates."""
-        return self.of_chain.emission
-
-    def log_prior(self, parameters: Parameters) -> float:
-        """Return the log-density of the emissions' prior in nats, up to a constant."""
-        return self.of_chain.log_prior(parameters)
-
-    def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """Return a row of the fit's ``history_``: the figures after an EM step, in nats per raw unit.
-
-        Args:
-            step: number of the EM step.
-            seconds: time since the fit began.
-            log_prob, log_prior: log-density of the data and of the prior, in nats.
-            table: output parameters of the emissions.
-        """
-        return self.of_chain.row(step, seconds, log_prob, log_prior, table)
+class RateObjective(OwnMStep):
+    """The objective of EM for a jump process: as for an HMM, with transitions that follow from a generator."""
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
         """Return the parameters that maximise the objective given the expected counts: the M-step.

@@ -84,20 +84,24 @@ class RegressedColumns(ABC):
         return list(names)
 
     @property
-    @abstractmethod
     def n_free(self) -> int:
         """Number of the L columns whose slopes are free parameters."""
+        return len(self.places) - self.has_reference
 
 
 class InputRegression(RegressedColumns):
     """The M-step of an observation whose location parameters depend on inputs, over D features or V symbols.
 
-    To add one, define ``maximise`` and the methods of ``RegressedColumns``, and put
+    To add one, define ``maximise``, and ``locations`` of the observation, and put
     ``@regression_of.register(MyObservation)`` before the class.
     """
 
     def __init__(self, observation: Observation, size: int) -> None:
         self.observation, self.size = observation, size
+
+    @property
+    def location(self) -> list[slice]:
+        return self.observation.locations(self.size)
 
     @abstractmethod
     def maximise(
@@ -195,14 +199,6 @@ class GaussianRegression(InputRegression):
                 f"whose covariance_type is one of {', '.join(map(repr, kinds))}"
             )
 
-    @property
-    def location(self) -> list[slice]:
-        return self.observation.locations(self.size)
-
-    @property
-    def n_free(self) -> int:
-        return self.size
-
     def maximise(
         self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -260,15 +256,6 @@ class AutoregressiveRegression(InputRegression):
                 f"{observation!r} cannot depend on inputs; pass unit_root=0, or leave emissions of input_effects out"
             )
 
-    @property
-    def location(self) -> list[slice]:
-        n = self.size * self.size * self.observation.order
-        return [slice(n, n + self.size)]
-
-    @property
-    def n_free(self) -> int:
-        return self.size
-
     def maximise(
         self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -306,14 +293,6 @@ class CategoricalRegression(InputRegression):
     observation: Categorical
     has_reference = True
 
-    @property
-    def location(self) -> list[slice]:
-        return [slice(0, self.size)]
-
-    @property
-    def n_free(self) -> int:
-        return self.size - 1
-
     def maximise(
         self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -340,14 +319,6 @@ class NaturalRegression(InputRegression):
     """
 
     observation: ExponentialFamily
-
-    @property
-    def location(self) -> list[slice]:
-        return self.observation.locations(self.size)
-
-    @property
-    def n_free(self) -> int:
-        return self.size
 
     def maximise(
         self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
@@ -403,14 +374,6 @@ class DensityRegression(InputRegression):
     log-density are by automatic differentiation. It need not be concave, so that a step goes up along every direction
     of curvature, and is halved until it gains something.
     """
-
-    @property
-    def location(self) -> list[slice]:
-        return self.observation.locations(self.size)
-
-    @property
-    def n_free(self) -> int:
-        return len(self.places)
 
     def units(self, scale: Tensor) -> Tensor:
         return self.observation.location_units(scale)
@@ -485,18 +448,6 @@ class ColumnsRegression(InputRegression):
     def __init__(self, observation: Columns, size: int) -> None:
         super().__init__(observation, size)
         self.parts = [(group, regression_of(group.observation, group.size)) for group in observation.parts()]
-
-    @property
-    def location(self) -> list[slice]:
-        return [
-            slice(group.outputs.start + each.start, group.outputs.start + each.stop)
-            for group, regression in self.parts
-            for each in regression.location
-        ]
-
-    @property
-    def n_free(self) -> int:
-        return sum(regression.n_free for _, regression in self.parts)
 
     def units(self, scale: Tensor) -> Tensor:
         return torch.cat([regression.units(scale[group.columns]) for group, regression in self.parts])

@@ -100,6 +100,32 @@ class MAPObjective:
         return m_step(parameters, expectations, self)
 
 
+@dataclass(frozen=True)
+class OwnMStep:
+    """The base of objectives with an M-step of their own; prior and figures are those of an HMM's objective.
+
+    To add one, define ``maximised``.
+
+    Attributes:
+        of_chain: the objective of an HMM with the same emission, constraints and units.
+    """
+
+    of_chain: MAPObjective
+
+    @property
+    def emission(self) -> Emission:
+        """The emission whose tables EM estimates."""
+        return self.of_chain.emission
+
+    def log_prior(self, parameters: Parameters) -> float:
+        """Return the log-density of the prior in nats, up to a constant."""
+        return self.of_chain.log_prior(parameters)
+
+    def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
+        """Return a row of the history, with figures in nats per raw unit, as ``MAPObjective.row`` does."""
+        return self.of_chain.row(step, seconds, log_prob, log_prior, table)
+
+
 class EMObjective(Protocol):
     """An objective that the M-steps of EM increase: log p(x), or a bound of it, plus a log-prior, in nats."""
 

@@ -26,7 +26,7 @@ MOST_ITERATIONS = 30  # iterations of one search in an M-step
 
 @dataclass(frozen=True)
 class InputOptions:
-    """Which columns of the inputs each part of a model is regressed on, and the prior of the slopes.
+    """The columns of the inputs that each part of a model is regressed on, and the prior of the slopes.
 
     Attributes:
         n_inputs: number of inputs of the model, U.

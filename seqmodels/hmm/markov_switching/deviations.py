@@ -517,10 +517,6 @@ class _Means(RegressedColumns):
     def location(self) -> list[slice]:
         return [slice(0, self.size)]
 
-    @property
-    def n_free(self) -> int:
-        return self.size
-
 
 def _solved(gram: Tensor, cross: Tensor) -> Tensor:
     """Return the least-squares solution x of ``gram x = cross`` that has the smallest norm, ``(..., n)``."""

@@ -18,7 +18,7 @@ from seqmodels.wrappers.dynamic_evaluation.segment_gradients import FlatWeights,
 
 @dataclass(frozen=True)
 class FollowedWeights:
-    """What dynamic evaluation has learned up to a segment, and what it needs to learn from that segment.
+    """The weights that dynamic evaluation has learned up to a segment, and what it needs to learn from it.
 
     A segment is a run of steps between two changes of the weights.
 
