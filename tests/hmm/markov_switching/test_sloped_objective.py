@@ -52,17 +52,18 @@ def test_the_figures_are_those_of_statsmodels() -> None:
 
 
 def test_a_forecast_is_the_sum_over_all_states() -> None:
-    model = made(MarkovSwitchingAR.from_parameters, **{**GIVEN, "autoregression": [[0.4]], "variances": [0.5]})
+    given = {**GIVEN, "autoregression": [[0.4]], "variances": [0.5], "emission_slopes": [[[2.0]], [[3.0]]]}
+    model, slopes = made(MarkovSwitchingAR.from_parameters, **given), np.array([2.0, 3.0])
     ahead = model.forecast(of_inputs([Y[:6]], [U[:6]]), 1, inputs=[U[6:7]]).frame
     belief = model.filter(of_inputs([Y[:6]], [U[:6]]))[0][-1]
-    level = np.array(GIVEN["means"])[:, 0] + np.array(GIVEN["emission_slopes"])[:, 0, 0] * U[5:7]  # (2, K)
+    level = np.array(GIVEN["means"])[:, 0] + slopes * U[5:7]  # (2, K)
     joint = belief[:, None] * model.transition_  # of the states of steps 5 and 6
     expected = (joint * (level[1] + 0.4 * (Y[5] - level[0])[:, None])).sum()
     assert_allclose(ahead["mean"], expected, rtol=1e-10)
     drawn = model.sample(2000, inputs=U[:3], random_state=0)
     # A deviation shrinks by 0.4 a step, whatever the states: the third mean is its level and what is left of the first.
     of_states = [model.initial_ @ np.linalg.matrix_power(model.transition_, t) for t in (0, 2)]
-    levels = np.array(GIVEN["means"])[:, 0] + np.array(GIVEN["emission_slopes"])[:, 0, 0] * U[[0, 2]]  # (2, K)
+    levels = np.array(GIVEN["means"])[:, 0] + slopes * U[[0, 2]]  # (2, K)
     first, third = (p @ level for p, level in zip(of_states, levels, strict=True))
     values = np.stack(drawn)[:, :, 0]
     mean = third + 0.4**2 * (values[:, 0].mean() - first)
