@@ -29,8 +29,9 @@ class ChainCursor(ABC, Generic[StateT]):
 
     To add one, define the abstract methods, and a frozen dataclass for the belief after some steps, here called a state
     of the cursor. It has ``log_predicted``, log-probabilities of the next step's hidden state and of what else is
-    hidden of the step, ``(n, K, ...)``; ``past``, the last p steps; ``n_scored``, the number of steps after the source;
-    and ``inputs``, the standardised inputs of the next step, ``(n, U)``, or None until they are given.
+    hidden of the step, ``(n, K, ...)``; ``past``, the last p steps; ``n_scored``, the number of steps after the source,
+    unless ends are no events; and ``inputs``, the standardised inputs of the next step, ``(n, U)``, or None until they
+    are given.
 
     Attributes:
         parameters: parameters of the chain and its emissions.
@@ -79,14 +80,18 @@ class ChainCursor(ABC, Generic[StateT]):
 
         The steps of ``source`` are read first and not scored; None means that there are none.
         """
-        device, width = self.parameters.initial.device, self.size if self.observation.emits == "vectors" else 1
-        past = torch.full((n, self.observation.n_past, width), torch.nan, dtype=self.dtype, device=device)
-        state = self._first(n, past)
+        state = self._first(n, self._no_past(n))
         rows = stacked_sources(source, n)
         for step in rows.unbind(1) if rows is not None else []:
             state = self.advance(state, step)
         of_source: StateT = replace(state, n_scored=0)
         return of_source
+
+    def _no_past(self, n: int) -> Tensor:
+        """Return the p steps before the first step, ``(n, p, D)``, all NaN."""
+        width = self.size if self.observation.emits == "vectors" else 1
+        shape = (n, self.observation.n_past, width)
+        return torch.full(shape, torch.nan, dtype=self.dtype, device=self.parameters.initial.device)
 
     def advance(self, state: StateT, x: Tensor) -> StateT:
         """Return the state after the step ``x``, ``(n, D)`` or ``(n,)``."""

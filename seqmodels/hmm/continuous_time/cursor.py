@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Draws, Prediction, SingleSteps, Source, select_rows
+from seqmodels.generation import Draws, Prediction, SingleSteps, Source
 from seqmodels.generation.cursor import ScoredSteps
-from seqmodels.generation.given_inputs import refuse_without_inputs
-from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.chain_cursor import ChainCursor
 from seqmodels.inference.chains.continuous_time import (
     ExponentialSeries,
     distinct_gaps,
@@ -22,10 +21,9 @@ from seqmodels.inference.chains.continuous_time import (
 )
 from seqmodels.inference.chains.log_space import LogProduct, finite, relative_to_largest
 from seqmodels.inference.chains.time_varying import log_initial
-from seqmodels.observations import Observation
 
 if TYPE_CHECKING:
-    from seqmodels.hmm.chain_in_loops import ChainInLoops, FrameDensities
+    from seqmodels.hmm.chain_in_loops import ChainInLoops
 
 
 @dataclass(frozen=True)
@@ -53,23 +51,14 @@ class TimedState:
 
 
 @dataclass(frozen=True)
-class ContinuousTimeCursor:
+class ContinuousTimeCursor(ChainCursor[TimedState]):
     """The cursor of a continuous-time HMM, which predicts one step at a time.
 
     ``given`` tells the time of the next step. Otherwise the first step is at time 0 and every other step one unit after
     the step before it.
 
-    Attributes:
-        parameters: parameters with a generator.
-        observation: the observation of the states.
-        size: number of features or symbols.
-        dtype: precision of densities; beliefs are float64.
+    ``parameters`` have a generator.
     """
-
-    parameters: Parameters
-    observation: Observation
-    size: int
-    dtype: torch.dtype
 
     def given(self, state: TimedState, inputs: Tensor) -> TimedState:
         """Return the state when the times and inputs of the next step are known.
@@ -92,10 +81,6 @@ class ContinuousTimeCursor:
         predicted = self._over(state.log_alpha, time - state.time, others)
         return TimedState(state.log_alpha, predicted, state.time, time, state.past, others)
 
-    @property
-    def _reads_inputs(self) -> bool:
-        return any(slopes is not None for slopes in self.parameters.slopes)
-
     def unseen(self, state: TimedState) -> TimedState | None:
         """Return the state after a next step whose value is not observed; None if the observation reads past steps."""
         if self.observation.n_past:
@@ -109,24 +94,25 @@ class ContinuousTimeCursor:
         ``source`` must be None, because the model is p(x | times) and reads no source.
         """
         assert source is None, "a model that reads times is p(x | times)"
-        initial, width = self.parameters.initial, self.size if self.observation.emits == "vectors" else 1
-        past = torch.full((n, self.observation.n_past, width), torch.nan, dtype=self.dtype, device=initial.device)
+        return self._first(n, self._no_past(n))
+
+    def _first(self, n: int, past: Tensor) -> TimedState:
+        initial = self.parameters.initial
         return TimedState(None, initial.log().expand(n, -1), None, initial.new_zeros(n), past)
 
-    def advance(self, state: TimedState, x: Tensor) -> TimedState:
-        """Return the state after the step ``x``, ``(n, D)`` or ``(n,)``."""
-        return self.advance_and_score(state, x)[0]
+    def _runs_compiled(self, n: int) -> bool:
+        return self._chain is not None
+
+    def _log_weights(self, state: TimedState) -> Tensor:
+        return state.log_predicted
+
+    def _log_last(self, state: TimedState) -> Tensor | None:
+        return state.log_alpha
 
     def advance_and_score(self, state: TimedState, x: Tensor) -> tuple[TimedState, Tensor]:
-        """Return the state after the step ``x``, and log p(x_t | x_<t) of each sequence in nats, ``(n,)`` float64.
-
-        The log-probabilities are the same as those of ``distribution(state)``.
-        """
-        x = x.to(self.parameters.initial.device)
-        if self.observation.emits == "vectors":
-            x = x.to(self.dtype)
+        x = self._on_device(x)
         past_after = torch.cat([state.past[:, 1:], x.unsqueeze(1)], 1) if self.observation.n_past else state.past
-        log_b = self._log_b(state, x)
+        log_b = self._log_b_of_step(state, x)
         if self._chain is not None:
             filtered = self._chain.filter(state.log_predicted.contiguous().numpy(), log_b.contiguous().numpy())
             log_alpha, log_predicted, log_prob = map(torch.from_numpy, filtered)
@@ -142,14 +128,6 @@ class ContinuousTimeCursor:
         """Return the reader of one sequence's steps, which uses ``advance_and_score``."""
         return ScoredSteps(self)
 
-    def _log_b(self, state: TimedState, x: Tensor) -> Tensor:
-        if self._reads_inputs:
-            refuse_without_inputs(state.inputs)
-        if self._densities is not None:
-            return torch.from_numpy(self._densities(x.numpy()))
-        past = state.past.unsqueeze(1) if self.observation.n_past else None
-        return self.observation.log_prob(self._table(state), x.unsqueeze(1), past).double()
-
     @cached_property
     def _series(self) -> ExponentialSeries:
         assert self.parameters.generator is not None
@@ -164,18 +142,6 @@ class ContinuousTimeCursor:
 
         return ChainInLoops(self.parameters.transition, LogProduct(self.parameters.transition).least_exact)
 
-    @cached_property
-    def _densities(self) -> FrameDensities | None:
-        """A compiled function that returns a step's log-densities; None where it is no faster or cannot be used.
-
-        It cannot be used where densities depend on past steps or on inputs.
-        """
-        if self._chain is None or self.observation.n_past or self.parameters.table_slopes is not None:
-            return None
-        from seqmodels.hmm.chain_in_loops import log_densities_of
-
-        return log_densities_of(self.observation, self.parameters.table.to(self.dtype), self.size)
-
     def _after(self, state: TimedState, log_alpha: Tensor, past: Tensor) -> TimedState:
         log_predicted = torch.logsumexp(log_alpha.unsqueeze(2) + self._log_over_one, 1)
         return TimedState(log_alpha, log_predicted, state.next_time, state.next_time + 1, past)
@@ -183,11 +149,6 @@ class ContinuousTimeCursor:
     @cached_property
     def _log_over_one(self) -> Tensor:
         return self.parameters.transition.log()
-
-    def distribution(self, state: TimedState) -> Prediction:
-        """Return the distribution of the next step, which is the mixture of all states' observations."""
-        past = state.past if self.observation.n_past else None
-        return Prediction(self.observation, self._table(state), state.log_predicted, past, None)
 
     def predictions_ahead(self, state: TimedState, k: int) -> list[Prediction] | None:
         """Return the distribution of each of the next k steps, one unit of time apart, given only the steps so far.
@@ -248,11 +209,6 @@ class ContinuousTimeCursor:
         """
         return self.draw_path_given(state, state.next_time[:, None, None][:, :0], n_steps, generator, may_end=may_end)
 
-    def select(self, state: TimedState, index: Tensor) -> TimedState:
-        """Return the state of the sequences ``index``, ``(m,)``, in this order."""
-        selected: TimedState = select_rows(state, index)
-        return selected
-
     def _over(self, log_alpha: Tensor, gaps: Tensor, inputs: Tensor | None) -> Tensor:
         """Return the log-probabilities of the states ``(n, K)`` after gaps of time ``(n,)`` without observations.
 
@@ -265,18 +221,6 @@ class ContinuousTimeCursor:
         assert self.parameters.generator is not None
         log_p = log_transitions_over(self.parameters.generator, gaps, slopes, inputs)
         return torch.logsumexp(log_alpha.unsqueeze(2) + log_p, 1)
-
-    def _table(self, state: TimedState) -> Tensor:
-        """Return the output parameters of the next step, ``(n, K, P)``.
-
-        They are a view without copies if they do not depend on inputs.
-        """
-        if self._reads_inputs:
-            refuse_without_inputs(state.inputs)
-        table, slopes = self.parameters.table, self.parameters.table_slopes
-        if slopes is None or state.inputs is None:
-            return table.to(self.dtype).expand(len(state.log_predicted), -1, -1)
-        return (table + torch.einsum("nu,kpu->nkp", state.inputs, slopes)).to(self.dtype)
 
 
 def gaps_between(first: Tensor, times: Tensor, n_gaps: int) -> Tensor:
