@@ -8,6 +8,7 @@ import locale
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,9 @@ def mark_slow(items: list[pytest.Item]) -> None:
     """Mark the tests of scripts as slow, and of each test that is parametrised several times all but a diagonal.
 
     The diagonal through three densities and two dtypes has three cases, in which each density and each dtype stands.
+    ``quick_cases(n)`` keeps the first n of these.
     """
+    n_quick: Counter[tuple[Path, str]] = Counter()
     places: dict[Any, dict[Any, int]] = {}  # for each test and each of its decorators the place of each value
     for item in items:
         for names, values in parametrised(item):
@@ -106,7 +109,10 @@ def mark_slow(items: list[pytest.Item]) -> None:
         is_on_diagonal = not axes or any(
             all(found[values] == i % len(found) for found, values in axes) for i in range(longest)
         )
-        if not is_on_diagonal or TESTS_OF_SCRIPTS & set(item.path.parts):
+        limit = item.get_closest_marker("quick_cases")
+        is_quick = is_on_diagonal and (limit is None or n_quick[test_of(item)] < limit.args[0])
+        n_quick[test_of(item)] += is_quick
+        if not is_quick or TESTS_OF_SCRIPTS & set(item.path.parts):
             item.add_marker(pytest.mark.slow)
 
 

@@ -86,6 +86,7 @@ def test_table_picture_and_summary_are_written(call, series, tmp_path):
     assert pyplot.get_fignums() == []
 
 
+@pytest.mark.slow
 def test_symbols_of_texts_stand_beside_their_states(call, book, tmp_path):
     saved = tmp_path / "text.safetensors"
     book.write_text(book.read_text()[:400])

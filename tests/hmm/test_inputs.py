@@ -387,6 +387,7 @@ def emitted(kind: str, seed: int = 0, lengths: tuple[int, ...] = (40, 25, 30)) -
     return sm.Sequences(items, inputs=inputs, input_names=["noise", "heat"])
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("observation", "kind"), EMITTED)
 def test_emissions_given_inputs(observation: Any, kind: str, tmp_path: Path) -> None:
     X = emitted(kind)

@@ -54,6 +54,7 @@ def test_symbols_reach_the_objective_of_em_with_its_priors() -> None:
     assert_allclose(ours.history_["log_prob"].iloc[-1], ours.score(x), rtol=1e-12)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("observation", "kind"), [(GaussianMixture(1), "reals"), (Categorical(0.5), "symbols")])
 def test_regressions_on_inputs_reach_the_objective_of_em_with_its_priors(observation: Observation, kind: str) -> None:
     x = emitted(kind, 1, (15,) * 12)
@@ -75,6 +76,7 @@ def test_regressions_on_inputs_reach_the_objective_of_em_with_its_priors(observa
     assert_allclose(in_float32.score(x), ours.clone().set_params(max_iter=20).fit(x).score(x), atol=1e-3)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("prior", [None, PseudoFrames(5.0, 0.2, 0.5)])
 def test_a_covariance_that_states_share_stays_one(prior: PseudoFrames | None) -> None:
     x, observation = runs(), GaussianMixture(1, "tied", prior=prior)
@@ -131,6 +133,7 @@ CHAINS: dict[str, Callable[..., HiddenChainModel]] = {
 }
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", CHAINS)
 def test_durations_and_rates_reach_the_objective_of_em(name: str) -> None:
     x = visits()
@@ -143,6 +146,7 @@ def test_durations_and_rates_reach_the_objective_of_em(name: str) -> None:
     assert ours.n_parameters_ == em.n_parameters_
 
 
+@pytest.mark.slow
 def test_deviations_from_a_mean_are_trained_with_their_first_steps() -> None:
     x, options = visits(), {"order": 1, "n_init": 1, "switching_variance": True}
     em = MarkovSwitchingAR(2, tol=1e-7, **options).fit(x)

@@ -127,6 +127,7 @@ def test_every_step_raises_the_bound(name: str, length: Any) -> None:
     assert objective[-1] - objective[0] > 1e-4
 
 
+@pytest.mark.slow
 def test_a_state_that_data_do_not_need_empties_out() -> None:
     rng, means = np.random.default_rng(0), np.array([[-6.0, 0.0], [6.0, 0.0], [0.0, 6.0]])
     states = np.repeat(rng.integers(3, size=(5, 10)), 10, axis=1)

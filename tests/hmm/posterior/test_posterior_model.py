@@ -40,6 +40,7 @@ def gaussian() -> PosteriorHMM:
     return PosteriorHMM(sm.HMM(2, observation=sm.GaussianMixture(1)), n_samples=30, warmup=30).fit(two_states(3, 1))
 
 
+@pytest.mark.slow
 def test_draws_of_a_rate_are_those_of_its_gamma_distribution(counted: PosteriorHMM) -> None:
     (row,) = counted.summary().to_dict("records")
     exact = stats.gamma(SHAPE, scale=1 / RATE)
@@ -53,6 +54,7 @@ def test_draws_of_a_rate_are_those_of_its_gamma_distribution(counted: PosteriorH
     assert row["r_hat"] == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.slow
 def test_the_predictive_distribution_is_negative_binomial_within_its_error(counted: PosteriorHMM) -> None:
     exact = stats.nbinom(SHAPE, RATE / (RATE + 1))
     for value in (0.0, 1.0, 4.0):
@@ -93,6 +95,7 @@ def test_draws_repeat_and_leave_torch_as_it_was() -> None:
     assert len(np.unique(one.draws_["rates"])) > 1
 
 
+@pytest.mark.slow
 def test_states_keep_the_numbers_of_the_model(gaussian: PosteriorHMM) -> None:
     frame = gaussian.summary()
     means = frame[frame["name"] == "means"]
