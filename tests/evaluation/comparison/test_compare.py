@@ -521,6 +521,7 @@ def test_a_code_of_one_sequence_as_a_whole_has_no_interval() -> None:
     assert np.isfinite(sm.compare(models, [text], test=parts).frame.set_index("model").loc["zlib", "ci_low"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_undrawn")
 def test_who_was_given_inputs_is_said(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)

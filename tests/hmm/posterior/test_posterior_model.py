@@ -115,6 +115,7 @@ def test_states_are_matched_where_they_are_at_the_same_frames() -> None:
     assert found_order.tolist() == order.tolist()
 
 
+@pytest.mark.slow
 def test_a_stationary_start_and_ends_have_posteriors() -> None:
     x = [np.array([0, 1, 1, 0, 0, 1]), np.array([1, 0])]
     for options in ({"start": "stationary", "length": "given"}, {"length": "stop"}):

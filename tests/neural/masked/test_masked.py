@@ -362,6 +362,7 @@ def test_data_that_cannot_be_leave_the_fit_as_it_was():
     assert_allclose(model.pseudo_log_prob(SYMBOLS), before, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path):
     class Killed(Exception):
         pass

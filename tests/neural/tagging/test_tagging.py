@@ -102,6 +102,7 @@ def neighbours(n: int, length: int, seed: int) -> tuple[list[np.ndarray], list[n
     return X, [np.append(x[1:], x[-2]) for x in X]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("model", "sees"),
     [
