@@ -47,6 +47,7 @@ def run(form: Form, data: SystemData, start: SystemParameters, steps: int = 12) 
     return run_em(SystemEM(SystemObjective(form, 100.0, 0.0), data), [start], StopRule(steps, 0.0))[0]
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_the_log_probability_never_falls(form: Form, missing: bool) -> None:

@@ -49,6 +49,7 @@ def test_a_step_raises_the_likelihood_itself() -> None:
     assert (np.diff(exact) > 0.002).all()
 
 
+@pytest.mark.slow
 def test_where_noise_hides_regimes_it_does_better_than_mean_field() -> None:
     turns = [0.97 * np.array([[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]]) for a in (0.2, 1.2)]
     true = SwitchingLinearGaussian.from_parameters(
