@@ -64,10 +64,10 @@ def each(part: Part, table: list[Row], where: Callable[[Row], bool] = lambda row
     return pytest.mark.parametrize("row", cases, ids=str)
 
 
-def in_both_dtypes(table: list[Row], float64: float, float32: float) -> pytest.MarkDecorator:
+def in_both_dtypes(part: Part, table: list[Row], float64: float, float32: float) -> pytest.MarkDecorator:
     """With a tolerance for each; in float32 rows with ends, which do more, of each class: its code is one for both."""
     with_ends = [row for row in halved(table) if row.length == "stop"]
-    cases = marked(table, of_each_class, "float64", float64)
+    cases = marked(table, part, "float64", float64)
     cases += marked(with_ends, one_of_each_class, "float32", float32)
     return pytest.mark.parametrize(("row", "dtype", "tolerance"), cases, ids=str)
 
@@ -254,7 +254,7 @@ def test_a_stream_after_a_past_goes_on_as_the_batch_does(row: Row) -> None:
     close(np.array(streamed), model.log_prob_steps(*asked(row, rest, sources))[0][: len(streamed)], 1e-10)
 
 
-@in_both_dtypes(scored_rows(), 1e-12, 1e-5)
+@in_both_dtypes(of_each_class, scored_rows(), 1e-12, 1e-5)
 def test_batches_order_and_padding_change_nothing(
     row: Row, dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,7 +326,7 @@ def test_missing_values_are_summed_out_batched_and_one_by_one_or_refused(row: Ro
     assert not np.isnan(drawn[0][6:]).any()
 
 
-@in_both_dtypes(rows(), 1e-10, 1e-4)
+@in_both_dtypes(one_of_each_class, rows(), 1e-10, 1e-4)
 def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -> None:
     pytest.importorskip("pyro")
     model, item = MODELS[dtype](row), row.scored[3]
@@ -458,7 +458,7 @@ def test_drawn_strings_are_as_frequent_as_they_are_probable(row: Row) -> None:
     assert (np.abs(counts - n * p)[common] < 5 * np.sqrt(n * p)[common]).all()
 
 
-@steps_of_densities(of_each_class, rows("vectors", n_features=1))
+@steps_of_densities(one_of_each_class, rows("vectors", n_features=1))
 def test_drawn_vectors_have_the_entropy_of_the_density(row: Row, n_past: int) -> None:
     log_q, n = density(row, n_past), 1_000
     past = row.scored[0][:n_past]

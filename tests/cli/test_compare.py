@@ -175,6 +175,7 @@ def one_line(result) -> str:
     return lines[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_plain_pages")
 def test_another_comparison_is_not_overwritten_unasked(call, book, tmp_path):
     out = tmp_path / "out"

@@ -87,6 +87,7 @@ def test_models_are_fitted_to_the_times_and_inputs_of_what_they_are_given(make: 
     assert_array_equal(goes_on.log_prob(x), by_hand.log_prob(x))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("make", [of_times, of_inputs])
 def test_models_that_are_fitted_anew_get_the_times_and_inputs_of_training_and_history(make: Callable[[], Any]) -> None:
     x = observed_at_times()

@@ -200,6 +200,7 @@ def test_every_question_takes_missing_values(tmp_path: Path) -> None:
     assert_allclose(order.log_prob(HOLES), model.log_prob(HOLES), rtol=1e-6)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("algorithm", ["stepwise", "gradient"])
 def test_other_algorithms_learn_from_missing_values(algorithm: str) -> None:
     model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), algorithm=algorithm, max_iter=5).fit(HOLES)
@@ -221,6 +222,7 @@ def test_each_feature_given_the_others_is_the_rest_of_the_joint_density() -> Non
         assert_allclose(conditionals[t, 0], joint - others, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_rows_that_have_the_same_missing_values_are_filtered_as_each_by_itself() -> None:
     observation = sm.AutoregressiveGaussian(3, min_covariance=1e-3)
     x = with_holes(simulated([120]), 0.3)

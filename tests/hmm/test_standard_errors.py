@@ -383,6 +383,7 @@ def driven_model(x: sm.Sequences, ridge: float = 0.0) -> tuple[sm.HMM, np.ndarra
     return model, np.concatenate([*chain, model.emission_slopes_[:, 0, 1]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ridge", [0.0, 20.0])
 def test_of_two_states_whose_transitions_and_emissions_depend_on_inputs(ridge: float) -> None:
     x = driven_counts()

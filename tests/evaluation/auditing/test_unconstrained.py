@@ -60,6 +60,7 @@ def test_what_rounds_to_an_end_stays_inside() -> None:
     assert np.isfinite(to_reals(np.array([[0.0, 1.0, 1 - 1e-17, np.pi, 0.0]]), KINDS)).all()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("kind", ["reals", "positive", "proportions", "angles"])
 def test_a_proposal_is_a_density_over_what_a_feature_may_be(kind: Values) -> None:
     rng = np.random.default_rng(1)
@@ -87,7 +88,7 @@ def test_every_rule_is_checked(observation: Observation, draw: Draw, n_features:
     assert [each.verdict for each in result.findings] == ["held"] * 10, str(result)
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("density", [sm.GaussianMixture(1), Gamma()])
 def test_every_rule_is_checked_of_rounded_values(density: Observation) -> None:
     rng = np.random.default_rng(0)

@@ -289,7 +289,7 @@ EVERY_FAMILY = {
 }
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("conditional", [False, True], ids=["p(x)", "p(y|x)"])
 def test_two_runs_give_the_same_table_to_the_last_digit(conditional):
     x, _ = sm.data.hmm_draws(36, 9, n_states=2, n_symbols=3, random_state=0)

@@ -177,6 +177,7 @@ def with_holidays(n: int = 60, k: int = 4) -> pd.DataFrame:
     return pd.DataFrame({"day": days, "sales": y, "holiday": holiday})
 
 
+@pytest.mark.slow
 def test_inputs_that_are_known_ahead_are_regressed_on() -> None:
     frame = with_holidays(40)
     truth, known = frame["sales"][40:].to_numpy(), frame.assign(sales=frame["sales"].where(frame.index < 40))

@@ -240,6 +240,7 @@ class TestMovingBlocks:
         assert result.method == f"moving blocks of {result.block} steps"
         assert result.n_clusters == 1000 // result.block
 
+    @pytest.mark.slow
     def test_topics_under_noise_are_covered(self):
         """What no single autocorrelation shows: a block by them alone would cover 80 % here."""
         rng, n = np.random.default_rng(11), 5000

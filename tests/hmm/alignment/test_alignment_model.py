@@ -102,7 +102,7 @@ class ByDefinition:
         return {a: self.joint(y, a) for a in product(positions, repeat=len(y))}
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_what_is_summed_and_what_is_best_is_so_of_all_alignments_written_out(options: dict[str, Any]) -> None:
     model = fit(**options)

@@ -200,7 +200,7 @@ def drawn(model: ContinuousTimeHMM, lengths: tuple[int, ...], scale: float = 2.0
     return sm.Sequences(items, times=times)
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["free", "stationary", "uniform"])
 def test_em_ends_where_direct_maximisation_does(start: Any) -> None:
     q, b = np.array([[-0.2, 0.2], [0.5, -0.5]]), np.array([[0.97, 0.03], [0.05, 0.95]])  # told apart: few steps of EM

@@ -270,6 +270,7 @@ def test_effects_of_zero_are_the_model_without() -> None:
     assert_allclose(given().transition_over([0.5, 3.0], np.tile(AT, (2, 1))), plain.transition_over([0.5, 3.0]))
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_fit_goes_with_inputs(tmp_path: Path) -> None:
     X = drawn_inputs((12, 9, 15, 8))
     few: dict[str, Any] = {"observation": sm.GaussianMixture(1), "max_iter": 4, "start": "free"}

@@ -37,7 +37,7 @@ def best_log_prob(density: Density, x: np.ndarray, start: np.ndarray) -> float:
     return float(-optimize.minimize(loss, start, method="Nelder-Mead", options=options).fun)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @every
 def test_one_state_is_the_estimate_of_maximum_likelihood(density: Density) -> None:
     X = [density.draws(150, seed, 0) for seed in range(3)]
@@ -49,6 +49,7 @@ def test_one_state_is_the_estimate_of_maximum_likelihood(density: Density) -> No
     assert model.converged_
 
 
+@pytest.mark.quick_cases(3)
 @every
 def test_em_never_goes_down_and_finds_the_states(density: Density) -> None:
     X = density.sequences(0)

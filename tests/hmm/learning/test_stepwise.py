@@ -298,6 +298,7 @@ CHAINS: dict[str, Any] = {
 }
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", CHAINS)
 def test_every_chain_is_plain_em_with_one_batch_in_memory_and_from_disk(name: str, tmp_path: Path) -> None:
     times = [np.cumsum(0.5 + np.arange(n) % 3) for n in (25, 35)]

@@ -115,7 +115,7 @@ def needs_inputs(options: dict[str, Any]) -> bool:
     return any(name.startswith("input_effects") for name in options)
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("options", CASES)
 @pytest.mark.parametrize("n_features", [1, 2])
 def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) -> None:
@@ -146,7 +146,7 @@ def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) 
             assert_allclose(stream.filtered, model.filter([each])[0][-1], rtol=0, atol=1e-10)
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("options", CASES)
 def test_em_never_falls(options: dict[str, Any], seed: int) -> None:

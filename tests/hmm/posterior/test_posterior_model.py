@@ -65,6 +65,7 @@ def test_the_predictive_distribution_is_negative_binomial_within_its_error(count
     assert sm.HMM(1, observation=sm.Poisson()).fit(COUNTS).score_error(COUNTS) == 0.0
 
 
+@pytest.mark.slow
 def test_the_error_of_a_score_does_not_average_out_over_sequences(counted: PosteriorHMM) -> None:
     """All sequences share the draws, so the error of one that is scored twice is that of one."""
     x = np.array([[3.0], [1.0]])

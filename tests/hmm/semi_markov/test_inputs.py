@@ -248,6 +248,7 @@ def test_standard_errors_are_those_of_a_numerical_hessian() -> None:
     assert_allclose((high - low) / 2, 1.96 * slopes["standard_error"].iloc[0], rtol=0.2)
 
 
+@pytest.mark.slow
 def test_weights_known_states_several_starts_and_warm_starts() -> None:
     X = given((30, 20, 1), 3)
     options: dict[str, Any] = {**CHOSEN, "max_iter": 3, "pseudocount": 0.0, "input_effects__ridge": 0.0}

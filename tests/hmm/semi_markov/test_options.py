@@ -107,6 +107,7 @@ def test_a_left_to_right_chain_sums_to_one() -> None:
     )
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("algorithm", ["em", "stepwise"])
 def test_what_is_frozen_stays_and_the_rest_moves(algorithm: Any) -> None:
     model = hsmm(max_iter=1, algorithm="em").fit(ROUNDS)

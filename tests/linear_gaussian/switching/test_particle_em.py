@@ -36,6 +36,7 @@ def test_sums_given_paths_are_those_of_a_smoother() -> None:
         assert_allclose(sums.moves[regime, :2, 2:4], 2 * cross, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_step_raises_the_likelihood_itself() -> None:
     """From random parameters log p(x), summed over all paths, rises with every few steps."""
     p, rng = random_parameters(1, 2, 1, 2, full=False), np.random.default_rng(0)

@@ -45,7 +45,7 @@ def rotations() -> tuple[SwitchingLinearGaussian, list[np.ndarray], list[np.ndar
     return model, drawn[:16], drawn[16:]
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "options",
     [
