@@ -110,6 +110,7 @@ def test_the_density_of_the_next_value_integrates_to_one(name: str) -> None:
         assert np.isfinite(model.log_prob([np.array([[far]])])[0])
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_forecasts_are_those_of_draws(encoding: str) -> None:
     model, n = fitted("ngram", encoding, FIRST), 4_000
