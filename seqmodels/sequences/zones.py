@@ -56,9 +56,9 @@ def without_zone(times: Sequence[Any]) -> tuple[list[Any], str | None]:
 
 
 def in_unit(times: Any, unit: str | None) -> Any:
-    """Convert dates with a zone to the form in which sequences with the ``time_unit`` ``unit`` store times.
+    """Return dates with a zone as dates without one, as sequences with the ``time_unit`` ``unit`` store them.
 
-    Other times are returned unchanged.
+    They are local times if ``unit`` names a zone, and otherwise in UTC. Other times are returned unchanged.
     """
     import pandas as pd
 
