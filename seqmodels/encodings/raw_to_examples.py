@@ -240,7 +240,7 @@ class Setting:
     def _reads_parts(self, item: MappedArray) -> bool:
         """Return True if the item is in a file and any slice of it can be encoded alone with the same result.
 
-        This holds for symbols, for text read as bytes, and for vectors unless an encoded step depends on earlier ones.
+        Text can if it is read as bytes, and vectors unless an encoded step depends on earlier ones.
         """
         if isinstance(self.encoding, SeriesEncoding):
             return False

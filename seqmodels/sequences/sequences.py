@@ -1451,15 +1451,9 @@ def _refuse_going_back(
 ) -> None:
     """Raise ``ValueError`` if times of the index decrease within a sequence although the caller did not name them.
 
-    Sorting by these times would change the order of the rows.
-
-    Args:
-        frame: the table.
-        time: the column that was made of the index.
-        ranks: rank of each row's time, shape ``(N,)``.
-        codes: number of each row's sequence, shape ``(N,)``.
-        by: the column that names the sequence of a row, or None.
-        others: columns that may separate several series, for advice in the message.
+    Sorting by these times would change the order of the rows. ``ranks (N,)`` are the ranks of the rows' times, which
+    the column ``time`` holds, and ``codes (N,)`` the numbers of their sequences, which the column ``by`` names.
+    ``others`` are columns that may separate several series, for advice in the message.
     """
     order = np.lexsort((np.arange(len(codes)), codes))
     back = (np.diff(ranks[order]) < 0) & (np.diff(codes[order]) == 0)
@@ -1488,13 +1482,10 @@ def _warn_of_names_alike(by: str, names: list[Any]) -> None:
 
 
 def _refuse_several_series(frame: pd.DataFrame, time: str, by: str | None, others: Sequence[str]) -> None:
-    """Raise ``ValueError`` if the rows of a table hold several series that the column ``by`` does not separate.
+    """Raise ``ValueError`` if the rows of ``frame`` hold several series that the column ``by`` does not separate.
 
-    Args:
-        frame: the table.
-        time: the column of times.
-        by: the column that names the sequence of a row; None means that all rows are one sequence.
-        others: columns that may separate the series, for advice in the message.
+    ``time`` is the column of times. If ``by`` is None, all rows are one sequence. ``others`` are columns that may
+    separate the series, for advice in the message.
     """
     series = series_of_rows(frame, time, by, others)
     if series.by != by:

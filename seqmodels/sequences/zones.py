@@ -114,9 +114,7 @@ def _is_zone(name: str) -> bool:
 def _are_of_calendar(local: Sequence[Any], instants: Sequence[Any]) -> bool:
     """Return True if the steps are days, weeks or months, or are regular only on the clock of the zone.
 
-    Args:
-        local: local times of each sequence.
-        instants: the same times in UTC.
+    ``local`` are the local times of each sequence, and ``instants`` the same times in UTC.
     """
     clocks = [each.to_numpy() for each in local]
     if sum(map(len, clocks)) < FEWEST or any(np.isnat(each).any() for each in clocks):
