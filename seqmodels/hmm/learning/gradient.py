@@ -47,7 +47,7 @@ class DifferentiableChain(Protocol):
     """A chain whose log-likelihood has a gradient, as every ``HiddenChain`` has."""
 
     def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
-        """Return log p(x) of each sequence of a batch, ``(n,)`` float64; the sum is differentiable."""
+        """Return log p(x) of each sequence of a batch in nats, ``(n,)`` float64, of which the sum is differentiable."""
 
     def forward_log_prob(
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype

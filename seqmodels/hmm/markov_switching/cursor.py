@@ -72,7 +72,10 @@ class MarkovSwitchingCursor:
     start_choice: Start
 
     def given(self, state: LastStates, inputs: Tensor) -> LastStates:
-        """Return the state given the inputs of the next step, ``(n, U)``."""
+        """Return the state with the standardised inputs of the next step, ``(n, U)``, before it is predicted.
+
+        If transitions or starts depend on inputs, ``log_predicted`` is computed again.
+        """
         inputs, predicted, p = inputs.to(self.parameters.initial), state.log_predicted, self.parameters
         if p.transition_slopes is not None:
             log_a = log_transitions(p.transition, p.transition_slopes, inputs)  # (n, K, K)
@@ -165,9 +168,10 @@ class MarkovSwitchingCursor:
 
     @cached_property
     def _numbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The last arguments of ``log_densities``, as arrays, for tuples of states.
+        """The arrays that ``log_densities`` takes for S tuples of states, of p past steps and D features.
 
-        They are coefficients, intercepts and log-variances of each tuple, and ``first``.
+        They are coefficients ``(S, p, D)``, intercepts ``(S, D)``, log-variances ``(S, D)``, and the mean and
+        log-variance of first steps, ``(2, D)``.
         """
         observation, size = self.emission.observation, self.emission.size
         matrix, intercept, shape, *first = observation.unpack(self._of_tuples.double(), size)
@@ -257,9 +261,8 @@ class MarkovSwitchingCursor:
     def _emit(self, past: Tensor, earlier: Tensor) -> Callable[[Tensor, torch.Generator], Tensor]:
         """Return a function that draws the frames of given states; each call continues after the one before.
 
-        Args:
-            past: the p frames before, the newest first, ``(n, p, D)``; is overwritten.
-            earlier: the states of these frames, ``(n, p)``; is overwritten.
+        ``past`` are the p frames before, the newest first, ``(n, p, D)``, and ``earlier`` their states, ``(n, p)``.
+        Both arrays are overwritten.
         """
         from seqmodels.hmm.markov_switching.deviation_loops import draw_frames
 

@@ -211,13 +211,13 @@ def expected_path(generator: Tensor, gaps: Tensor, transitions: Tensor) -> Tenso
 
 
 def generator_of(rates: Tensor) -> Tensor:
-    """Return a generator ``(K, K)`` with these rates off its diagonal, and the diagonal that makes rows sum to zero."""
+    """Return a generator ``(K, K)`` with ``rates`` off its diagonal, and the diagonal that makes rows sum to zero."""
     generator = without_diagonal(rates)
     return generator - torch.diag(generator.sum(1))
 
 
 def without_diagonal(matrix: Tensor) -> Tensor:
-    """Return a matrix ``(K, K)`` with zeros on its diagonal."""
+    """Return a copy of ``matrix``, ``(K, K)``, with its diagonal set to 0."""
     return matrix - torch.diag(matrix.diagonal())
 
 
@@ -258,7 +258,7 @@ class ExponentialSeries:
 
     @classmethod
     def of(cls, generator: Tensor) -> ExponentialSeries:
-        """Build the series of ``generator``, ``(K, K)``.
+        """Compute the powers for the generator Q, ``(K, K)``: rates off the diagonal, and rows that sum to zero.
 
         λ is the largest rate at which a state is left, or 1 if no state ever is.
         """
