@@ -26,7 +26,7 @@ from seqmodels.inference.chains.log_space import (
     relative_to_largest,
     steps_are_compiled,
 )
-from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.time_varying import log_initial, log_transitions
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import AutoregressiveGaussian, GaussianMixture

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.inference.chains.last_states import tuples
+from seqmodels.inference.chains.lagged_states import tuples
 from seqmodels.inference.chains.log_space import finite
 
 

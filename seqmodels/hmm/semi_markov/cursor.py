@@ -14,7 +14,7 @@ from seqmodels.generation import Draws, Prediction, SingleSteps
 from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.hmm.chain_cursor import ChainCursor
 from seqmodels.inference.chains.log_space import LogProduct, finite, relative_to_largest
-from seqmodels.inference.chains.segments import loops_are_compiled
+from seqmodels.inference.chains.parallel_segments import loops_are_compiled
 from seqmodels.inference.chains.semi_markov import Durations
 from seqmodels.inference.chains.time_varying import log_initial, log_transitions
 

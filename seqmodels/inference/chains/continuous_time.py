@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
-from seqmodels.inference.chains.segments import loops_are_compiled
+from seqmodels.inference.chains.parallel_segments import loops_are_compiled
 
 LONGEST_STEP = 0.5  # largest λ δ of a short gap, from which longer ones are doubled
 N_TERMS = 17  # terms of the series after the first that is not zero, because 0.5^17 / 17! < 1e-19

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from seqmodels.inference.chains import time_varying
 from seqmodels.inference.chains.packing import Packing
-from seqmodels.inference.chains.segments import loops_are_compiled
+from seqmodels.inference.chains.parallel_segments import loops_are_compiled
 from seqmodels.inference.chains.trellis import Filtered, Posterior, Trellis
 
 LEAST_EXACT = 1e-285  # sums of scaled products below this may have lost something that matters to underflow

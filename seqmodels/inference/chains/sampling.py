@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqmodels.inference.chains import log_space, scaled
 from seqmodels.inference.chains.forward_backward import refuse_impossible
-from seqmodels.inference.chains.segments import Segments, loops_are_compiled
+from seqmodels.inference.chains.parallel_segments import Segments, loops_are_compiled
 from seqmodels.inference.chains.trellis import Lengths, Trellis
 from seqmodels.inference.chains.viterbi import followed
 

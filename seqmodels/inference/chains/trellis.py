@@ -15,8 +15,8 @@ from torch import Tensor
 
 from seqmodels.inference.chains.densities import Densities, LogDensities
 from seqmodels.inference.chains.packing import Packing
+from seqmodels.inference.chains.parallel_segments import FEW_STATES, Segments, runs_sequentially
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.inference.chains.segments import FEW_STATES, Segments, runs_sequentially
 
 Lengths = Sequence[int] | np.ndarray | Tensor  # frames of each sequence
 

@@ -1,9 +1,9 @@
 """The most probable path, ``delta_t(j) = max_i (delta_t-1(i) + log a_ij) + log b_t(j)`` (Viterbi 1967).
 
-On a CPU the recursion is a compiled loop. On a GPU long sequences run in segments side by side (``segments``): the best
-paths to the states of one frame soon have a common past, from where on their scores differ by a constant from the
-scores in the whole sequence. Segments whose scores at the first frame turn out to be wrong are run again from the right
-ones, so that the path is that of the whole sequence. If several in a row began wrongly, the effect of each on any
+On a CPU the recursion is a compiled loop. On a GPU long sequences run in segments side by side (``parallel_segments``):
+the best paths to the states of one frame soon have a common past, from where on their scores differ by a constant from
+the scores in the whole sequence. Segments whose scores at the first frame turn out to be wrong are run again from the
+right ones, so that the path is that of the whole sequence. If several in a row began wrongly, the effect of each on any
 scores is a K x K operator, found side by side: ``O(i, j)`` is the best score of ending in j after arriving in i, and
 ``max_i (delta(i) + O(i, j))`` leads from one segment to the next (Särkkä and García-Fernández 2021).
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from seqmodels.inference.chains import time_varying
 from seqmodels.inference.chains.log_space import finite, relative_to_largest
 from seqmodels.inference.chains.packing import Packing
-from seqmodels.inference.chains.segments import FEW_STATES, FRAME_MULTIPLE, Segments, loops_are_compiled
+from seqmodels.inference.chains.parallel_segments import FEW_STATES, FRAME_MULTIPLE, Segments, loops_are_compiled
 from seqmodels.inference.chains.trellis import Lengths, Trellis
 
 GRID = 2.0**36  # steps in a nat

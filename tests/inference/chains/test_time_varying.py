@@ -12,8 +12,8 @@ import torch
 from seqmodels.inference.chains import time_varying
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.sampling import sample_paths
-from seqmodels.inference.chains.segments import Segments
 from seqmodels.inference.chains.time_varying import log_transitions
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.inference.chains.viterbi import best_paths, log_prob_of_paths

@@ -8,7 +8,7 @@ sums over the oldest state of the tuple, and then multiplies by the transition i
 
 which takes ``K^(p+1)`` terms, where the transition matrix of the tuples has ``K^(2p+2)`` (Kim and Nelson 1999,
 *State-space models with regime switching*, section 4.2). Everything is computed in logarithms and float64. For few
-sequences of many steps the passes are compiled loops, if numba is installed (``compiled_last_states``).
+sequences of many steps the passes are compiled loops, if numba is installed (``compiled_lagged_states``).
 
 A tuple is written as two numbers: its newest state, and an index of its p earlier states among M = K^p,
 ``Σ_k z_t-k K^(p-k)``. States before the first step are written as state 0; the densities of the first p steps must not
@@ -31,7 +31,7 @@ MOST_TERMS_COMPILED = 1 << 12  # number of sums at one time above which tensor o
 
 
 @dataclass(frozen=True)
-class LastStatesTrellis:
+class LaggedStatesTrellis:
     """The problem of inference on n packed sequences of N rows, whose densities depend on the last p + 1 of K states.
 
     Attributes:
@@ -68,7 +68,7 @@ class LastStatesTrellis:
 
 
 @dataclass(frozen=True)
-class LastStatesFiltered:
+class LaggedStatesFiltered:
     """Results of a forward pass with N rows, K states and M = K^p tuples of p earlier states.
 
     Attributes:
@@ -89,7 +89,7 @@ class LastStatesFiltered:
 
 
 @dataclass(frozen=True)
-class LastStatesPosterior:
+class LaggedStatesPosterior:
     """Results of forward-backward with N rows, K states and M = K^p tuples of p earlier states.
 
     Attributes:
@@ -166,15 +166,15 @@ def _joined(merged: Tensor, log_a: Tensor) -> Tensor:
 # -- the passes --------------------------------------------------------------------------------------------------------
 
 
-def forward_pass(trellis: LastStatesTrellis) -> LastStatesFiltered:
+def forward_pass(trellis: LaggedStatesTrellis) -> LaggedStatesFiltered:
     """Run the forward pass: compute the distribution of the last p + 1 states after each step."""
     log_b, peak = _relative(trellis.log_b)
     log_alpha, log_scale, _ = _forward(trellis, log_b)
     last = torch.logsumexp(log_alpha[trellis.packing.last], 2)
-    return LastStatesFiltered(log_alpha, log_scale + peak, torch.logsumexp(last + trellis.log_ends, 1))
+    return LaggedStatesFiltered(log_alpha, log_scale + peak, torch.logsumexp(last + trellis.log_ends, 1))
 
 
-def forward_backward_pass(trellis: LastStatesTrellis) -> LastStatesPosterior:
+def forward_backward_pass(trellis: LaggedStatesTrellis) -> LaggedStatesPosterior:
     """Run the E-step; a sequence of probability zero has ``log_prob`` -inf and adds nothing to the expected counts."""
     packing = trellis.packing
     log_b, peak = _relative(trellis.log_b)
@@ -184,10 +184,10 @@ def forward_backward_pass(trellis: LastStatesTrellis) -> LastStatesPosterior:
     ends = torch.logsumexp(torch.logsumexp(log_alpha[packing.last], 2) + trellis.log_ends, 1)
     log_prob = packing.totals(log_scale + peak) + ends
     first, last = marginal[packing.rank].sum(0), marginal[packing.last].sum(0)
-    return LastStatesPosterior(log_prob, gamma, transitions, first, last)
+    return LaggedStatesPosterior(log_prob, gamma, transitions, first, last)
 
 
-def _forward(trellis: LastStatesTrellis, log_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _forward(trellis: LaggedStatesTrellis, log_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Run the forward pass on ``log_b``, log-densities less the largest of each row, ``(N, K, M)``.
 
     Returns:
@@ -196,9 +196,9 @@ def _forward(trellis: LastStatesTrellis, log_b: Tensor) -> tuple[Tensor, Tensor,
     """
     packing = trellis.packing
     if _runs_compiled(trellis):
-        from seqmodels.inference.chains import compiled_last_states
+        from seqmodels.inference.chains import compiled_lagged_states
 
-        return compiled_last_states.forward(packing, trellis.into(slice(None)), log_b, trellis.log_initial)
+        return compiled_lagged_states.forward(packing, trellis.into(slice(None)), log_b, trellis.log_initial)
     log_alpha, log_scale = log_b.new_empty(log_b.shape), log_b.new_empty(len(log_b))
     merged = log_b[:, 0].new_empty(log_b[:, 0].shape)
     predicted = first_tuples(trellis.log_initial, log_b.shape[2])
@@ -215,7 +215,7 @@ def _forward(trellis: LastStatesTrellis, log_b: Tensor) -> tuple[Tensor, Tensor,
 
 
 def _backward(
-    trellis: LastStatesTrellis, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor, merged: Tensor
+    trellis: LaggedStatesTrellis, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor, merged: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return p(z_t, earlier states | x), ``(N, K, M)``, and p(z_t-1, z_t | x), ``(N, K, K)``.
 
@@ -223,9 +223,9 @@ def _backward(
     """
     packing = trellis.packing
     if _runs_compiled(trellis):
-        from seqmodels.inference.chains import compiled_last_states
+        from seqmodels.inference.chains import compiled_lagged_states
 
-        return compiled_last_states.backward(
+        return compiled_lagged_states.backward(
             packing, trellis.into(slice(None)), log_b, trellis.log_ends, log_alpha, log_scale, merged
         )
     n_rows, k, m = log_b.shape
@@ -247,20 +247,20 @@ def _backward(
     return gamma, transitions
 
 
-def _runs_compiled(trellis: LastStatesTrellis) -> bool:
+def _runs_compiled(trellis: LaggedStatesTrellis) -> bool:
     """Return True if the arithmetic at each time is so little that compiled loops are faster than tensors."""
     n_times, log_b = len(trellis.packing.batch_sizes), trellis.log_b
     few_terms = log_b.numel() <= n_times * MOST_TERMS_COMPILED
     return few_terms and not log_b.is_cuda and is_compiling()
 
 
-def best_paths(trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:
+def best_paths(trellis: LaggedStatesTrellis) -> tuple[list[Tensor], Tensor]:
     """Return the most probable path of states of each sequence, ``(T,)``, and log p(path, x), ``(n,)`` (Viterbi)."""
     log_b, packing = trellis.log_b, trellis.packing
     if _runs_compiled(trellis):
-        from seqmodels.inference.chains import compiled_last_states
+        from seqmodels.inference.chains import compiled_lagged_states
 
-        return compiled_last_states.best_paths(
+        return compiled_lagged_states.best_paths(
             packing, trellis.into(slice(None)), log_b, trellis.log_initial, trellis.log_ends
         )
     n_rows, k, m = log_b.shape
@@ -285,7 +285,7 @@ def best_paths(trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:
     return packing.split(states), log_prob
 
 
-def sample_paths(trellis: LastStatesTrellis, n: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
+def sample_paths(trellis: LaggedStatesTrellis, n: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
     """Draw ``n`` paths of each sequence, ``(T, n)``, from p(z | x), and return them with log p(x), ``(n_sequences,)``.
 
     A sequence whose log p(x) is -inf has no path, and the states returned for it mean nothing.

@@ -1,4 +1,4 @@
-"""The passes of ``last_states`` as compiled loops in log space, for few sequences on a CPU.
+"""The passes of ``lagged_states`` as compiled loops in log space, for few sequences on a CPU.
 
 K is the number of states, and a tuple is a combination of a state and the M = K^p tuples of the p states before it.
 """

@@ -10,9 +10,9 @@ import torch
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from seqmodels.inference.chains import forward_backward, last_states
-from seqmodels.inference.chains.last_states import (
-    LastStatesTrellis,
+from seqmodels.inference.chains import forward_backward, lagged_states
+from seqmodels.inference.chains.lagged_states import (
+    LaggedStatesTrellis,
     best_paths,
     first_tuples,
     forward_backward_pass,
@@ -29,7 +29,7 @@ LENGTHS = [5, 1, 3, 6, 2]
 
 def trellis(
     k: int, order: int, lengths: list[int], *, seed: int = 0, final: bool = False, varying: bool = False
-) -> LastStatesTrellis:
+) -> LaggedStatesTrellis:
     """Random, its densities of the first p steps the same whatever came before the first."""
     rng = np.random.default_rng(seed)
     packing = Packing.of(lengths)
@@ -39,7 +39,7 @@ def trellis(
     log_b = torch.tensor(2.0 * rng.normal(size=(packing.n_frames, k, k**order)))
     log_b[packing.time < order] = log_b[packing.time < order][:, :, :1]
     initial = rng.gamma(1.0, size=k)
-    return LastStatesTrellis(
+    return LaggedStatesTrellis(
         torch.tensor(initial / initial.sum()).log().expand(len(lengths), -1),
         torch.tensor(weights[..., :k]).log(),
         torch.tensor(weights[..., k]).log() if final else None,
@@ -48,7 +48,7 @@ def trellis(
     )
 
 
-def of_paths(trellis: LastStatesTrellis, sequence: int) -> dict[tuple[int, ...], float]:
+def of_paths(trellis: LaggedStatesTrellis, sequence: int) -> dict[tuple[int, ...], float]:
     """p(path, x) of one sequence, by the definition."""
     k, m = trellis.log_b.shape[1:]
     order = round(np.log(m) / np.log(k))
@@ -123,7 +123,7 @@ def test_compiled_loops_equal_tensor_operations(varying: bool, monkeypatch: pyte
     problem.log_b[problem.packing.time == 3] = -torch.inf  # an impossible step
     results = []
     for has_numba in (True, False):
-        monkeypatch.setattr(last_states, "is_compiling", lambda has_numba=has_numba: has_numba)
+        monkeypatch.setattr(lagged_states, "is_compiling", lambda has_numba=has_numba: has_numba)
         posterior, filtered = forward_backward_pass(problem), forward_pass(problem)
         results.append([*vars(posterior).values(), *vars(filtered).values()])
     assert torch.isneginf(results[0][0]).tolist() == [True, False, True, True]
@@ -146,7 +146,7 @@ def test_best_paths_in_loops_are_those_of_tensor_operations(case: str, monkeypat
     if case == "levels of -1e9":
         problem.log_b.sub_(1e9)
     paths, log_prob = best_paths(problem)
-    monkeypatch.setattr(last_states, "is_compiling", lambda: False)
+    monkeypatch.setattr(lagged_states, "is_compiling", lambda: False)
     expected, log_expected = best_paths(problem)
     assert torch.isneginf(log_prob).tolist() == [False, False, True, False]
     assert torch.equal(log_prob, log_expected)
@@ -177,5 +177,7 @@ def test_drawn_paths_have_their_posterior_probabilities() -> None:
 
 def test_densities_far_apart_lose_nothing() -> None:
     problem = trellis(2, 1, [30])
-    shifted = LastStatesTrellis(problem.log_initial, problem.log_transition, None, problem.log_b - 1e6, problem.packing)
+    shifted = LaggedStatesTrellis(
+        problem.log_initial, problem.log_transition, None, problem.log_b - 1e6, problem.packing
+    )
     assert_allclose(forward_pass(shifted).steps + 1e6, forward_pass(problem).steps, rtol=0, atol=1e-8)
