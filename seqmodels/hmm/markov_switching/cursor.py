@@ -18,11 +18,10 @@ from seqmodels.hmm.learning.first_state import Start, log_stationary
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 from seqmodels.hmm.markov_switching.steps_ahead import StepAhead, steps_ahead
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.given_inputs import log_initial, log_transitions
 from seqmodels.inference.chains.lagged_states import first_tuples, next_tuples, tuples, without_oldest
-from seqmodels.inference.chains.log_space import finite, relative_to_largest
+from seqmodels.inference.chains.log_weights import draw, finite, relative_to_largest
 from seqmodels.inference.chains.parallel_segments import loops_are_compiled
-from seqmodels.inference.chains.sampling import draw
-from seqmodels.inference.chains.time_varying import log_initial, log_transitions
 from seqmodels.observations import GaussianMixture, gaussian
 
 MOST_TERMS_COMPILED = 1 << 14  # terms of a step up to which a compiled loop is faster than tensor operations

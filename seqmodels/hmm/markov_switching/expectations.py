@@ -21,9 +21,10 @@ from seqmodels.hmm.learning.given_inputs import InputStatistics
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import possible_states
+from seqmodels.inference.chains.given_inputs import log_initial, log_transitions
 from seqmodels.inference.chains.lagged_states import LaggedStatesTrellis, forward_backward_pass
+from seqmodels.inference.chains.log_weights import safe_log
 from seqmodels.inference.chains.packing import Packing
-from seqmodels.inference.chains.time_varying import log_initial, log_transitions, safe_log
 
 
 def inputs_of_last_steps(inputs: Tensor, order: int, packing: Packing) -> Tensor:

@@ -1,9 +1,12 @@
 """The passes of ``lagged_states`` as compiled loops in log space, for few sequences on a CPU.
 
-K is the number of states, and a tuple is a combination of a state and the M = K^p tuples of the p states before it.
+There are K states, and M = K^p combinations of the last p of them, ``newest * R + rest`` with R = M / K. Densities have
+D = M columns for each newest state, or D = 1 if they do not depend on the states before, with p = 1.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -14,114 +17,120 @@ from seqmodels.inference.chains.compiled_log_sum import log_dot, log_sum
 from seqmodels.inference.chains.packing import Packing
 
 
-@compiled
+@compiled(allocates=False)
 def _forward(
     offsets: np.ndarray,
     log_a: np.ndarray,
     log_b: np.ndarray,
     log_start: np.ndarray,
-    log_alpha: np.ndarray,
+    terms: np.ndarray,
     log_scale: np.ndarray,
-    merged: np.ndarray,
+    log_alpha: np.ndarray,
 ) -> None:
-    """Run the forward pass over tuples of the last p + 1 of K states; there are M = K^p combinations of earlier states.
+    """Run the forward pass over the last p of K states.
 
     Args:
         offsets: first of the N packed rows of each time, and N at the end, ``(T + 1,)``.
         log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows.
-        log_b: log-densities, ``(N, K·M)``.
-        log_start: log-probabilities of the tuples at first steps, ``(n, K·M)`` by rank (longest first).
-        log_alpha: result: log p(tuple | x_<=t), ``(N, K·M)``.
+        log_b: log-densities, ``(N, K·D)``.
+        log_start: log-probabilities of first states, ``(n, K)`` by rank (longest first).
+        terms: buffer, ``(K,)``.
         log_scale: result: log p(x_t | x_<t), ``(N,)``.
-        merged: result: log-probabilities of the tuples without their oldest state, ``(N, M)``.
+        log_alpha: result: log p(last p states | x_<=t), ``(N, M)``.
     """
-    K, M = log_a.shape[1], merged.shape[1]
+    K, M = log_a.shape[1], log_alpha.shape[1]
+    R, D = M // K, log_b.shape[1] // K
     for t in range(len(offsets) - 1):
         for row in range(offsets[t], offsets[t + 1]):
-            rank, here = row - offsets[t], log_alpha[row]
-            if t:
-                before = merged[offsets[t - 1] + rank]
-                a = log_a[row] if len(log_a) > 1 else log_a[0]
-                for j in range(K):
-                    for m in range(M):
-                        here[j * M + m] = before[m] + a[m * K // M, j] + log_b[row, j * M + m]
-            else:
-                for j in range(K):
-                    for m in range(M):
-                        here[j * M + m] = log_start[rank, j] + log_b[row, j * M] if m == 0 else -np.inf
-            log_scale[row] = log_sum(here)
+            rank, of_row = row - offsets[t], row if len(log_a) > 1 else 0
+            before = log_alpha[offsets[t - 1] + rank if t else row]
+            for j in range(K):
+                for rest in range(R):
+                    if t == 0:
+                        value = log_start[rank, j] + log_b[row, j * D] if rest == 0 else -np.inf
+                    elif D == 1:
+                        for i in range(K):
+                            terms[i] = before[i] + log_a[of_row, i, j]
+                        value = log_sum(terms) + log_b[row, j]
+                    else:
+                        for m in range(rest * K, (rest + 1) * K):
+                            terms[m - rest * K] = before[m] + log_a[of_row, m // R, j] + log_b[row, j * D + m]
+                        value = log_sum(terms)
+                    log_alpha[row, j * R + rest] = value
+            log_scale[row] = log_sum(log_alpha[row])
             if log_scale[row] > -np.inf:
-                for c in range(K * M):
-                    here[c] -= log_scale[row]
-            for m in range(M):
-                merged[row, m] = log_sum(here[m * K : (m + 1) * K])
+                for m in range(M):
+                    log_alpha[row, m] -= log_scale[row]
 
 
-@compiled
+@compiled(allocates=False)
 def _backward(
     offsets: np.ndarray,
     log_a: np.ndarray,
     log_b: np.ndarray,
-    log_alpha: np.ndarray,
     log_scale: np.ndarray,
-    merged: np.ndarray,
+    log_alpha: np.ndarray,
     log_end: np.ndarray,
     log_beta: np.ndarray,
+    newest: np.ndarray,
+    factor: np.ndarray,
     gamma: np.ndarray,
-    xi: np.ndarray,
+    pairs: np.ndarray,
 ) -> None:
-    """Run the backward pass over tuples of states: fill ``gamma`` and add to ``xi``.
+    """Run the backward pass: fill ``gamma`` and ``pairs``.
 
     Args:
         offsets, log_a, log_b: arguments of ``_forward``.
-        log_alpha, log_scale, merged: results of ``_forward``.
-        log_end: log-probabilities of the end of a sequence after each state.
-        log_beta: buffer for the messages, ``(n, K·M)`` by rank (longest first).
-        gamma: result: p(tuple | x), ``(N, K·M)``.
-        xi: result: p(z_t-1, z_t | x), ``(N, K, K)``; first rows are not changed.
+        log_scale, log_alpha: results of ``_forward``.
+        log_end: log-probabilities of the end after each state, ``(n, K)`` by rank (longest first).
+        log_beta: buffer for the messages, ``(n, M)`` by rank.
+        newest: the newest state of each combination, ``(M,)``.
+        factor: buffer, ``(K·D,)``.
+        gamma: result: p(last p states | x), ``(N, M)``.
+        pairs: result: p(p states before, z_t | x), ``(N, M, K)``; first rows are not changed.
     """
-    K, M, n_times = log_a.shape[1], merged.shape[1], len(offsets) - 1
-    ahead, terms, of_next = np.empty(K * M), np.empty(K), np.empty(M)
+    K, M, n_times = log_a.shape[1], log_alpha.shape[1], len(offsets) - 1
+    D, per_message = log_b.shape[1] // K, log_b.shape[1] // M
     for t in range(n_times - 1, -1, -1):
         n_after = 0 if t == n_times - 1 else offsets[t + 2] - offsets[t + 1]
         for row in range(offsets[t], offsets[t + 1]):
             rank, after = row - offsets[t], offsets[t + 1] + row - offsets[t]
-            has_next = rank < n_after
-            beta = log_beta[rank]
+            has_next, beta = rank < n_after, log_beta[rank]
             if has_next:
-                a = log_a[after] if len(log_a) > 1 else log_a[0]
+                a = log_a[after if len(log_a) > 1 else 0]
                 scale = log_scale[after] if log_scale[after] > -np.inf else 0.0
-                for j in range(K):
-                    for m in range(M):
-                        ahead[j * M + m] = log_b[after, j * M + m] + beta[j * M + m] - scale + a[m * K // M, j]
                 for m in range(M):
+                    for c in range(m * per_message, (m + 1) * per_message):
+                        factor[c] = log_b[after, c] + beta[m] - scale
+                for m in range(M):
+                    i, column = newest[m], m if D > 1 else 0
                     for j in range(K):
-                        terms[j] = ahead[j * M + m]
-                    of_next[m] = log_sum(terms)
-                for c in range(K * M):
-                    beta[c] = of_next[c // K]
+                        pairs[after, m, j] = a[i, j] + factor[j * D + column]
+                    beta[m] = log_sum(pairs[after, m])
             else:
-                for c in range(K * M):
-                    beta[c] = log_end[c // M]
+                for m in range(M):
+                    beta[m] = log_end[rank, newest[m]]
             norm = log_dot(log_alpha[row], beta)
             norm = norm if norm > -np.inf else 0.0
-            for c in range(K * M):
-                gamma[row, c] = np.exp(log_alpha[row, c] + beta[c] - norm)
+            for m in range(M):
+                gamma[row, m] = np.exp(log_alpha[row, m] + beta[m] - norm)
+                beta[m] -= norm
             if has_next:
-                for j in range(K):
-                    for m in range(M):
-                        xi[after, m * K // M, j] += np.exp(merged[row, m] + ahead[j * M + m] - norm)
-            for c in range(K * M):
-                beta[c] -= norm
+                for m in range(M):
+                    for j in range(K):
+                        pairs[after, m, j] = np.exp(log_alpha[row, m] + pairs[after, m, j] - norm)
 
 
-@compiled
+@compiled(allocates=False)
 def _best_paths(
     packed: tuple[np.ndarray, np.ndarray, np.ndarray],
     log_a: np.ndarray,
     log_b: np.ndarray,
     log_start: np.ndarray,
     log_end: np.ndarray,
+    shift: float,
+    buffers: tuple[np.ndarray, np.ndarray, np.ndarray],
+    newest: np.ndarray,
     oldest: np.ndarray,
     path: np.ndarray,
     log_prob: np.ndarray,
@@ -133,43 +142,58 @@ def _best_paths(
     Args:
         packed: row offsets ``(T + 1,)``, lengths ``(n,)`` by rank, and index of each sequence's first frame in
             ``path``.
-        oldest: buffer for the oldest state of the best tuple before each row, ``(N, M)``.
+        shift: number whose addition rounds every term to a grid; 0 rounds nothing.
+        buffers: scores of the step before and of this one, ``(M,)``, and log-densities of this one, ``(K·D,)``.
+        newest: the newest state of each combination, ``(M,)``.
+        oldest: buffer for the oldest state of the best tuple of each row and combination, ``(N, M)``.
         path: result: states, one sequence after the other, ``(N,)``.
         log_prob: result: log p(path, x) in nats, ``(n,)`` by rank (longest first).
     """
     offsets, lengths, firsts = packed
-    K, M = log_a.shape[1], oldest.shape[1]
-    delta, merged = np.empty(K * M), np.empty(M)
+    K, M, R = log_a.shape[1], oldest.shape[1], oldest.shape[1] // log_a.shape[1]
+    D, (before, delta, b) = log_b.shape[1] // K, buffers
     for rank in range(len(lengths)):
-        n_steps = lengths[rank]
-        for t in range(n_steps):
-            row = offsets[t] + rank
+        level = 0.0  # of what was subtracted from the scores to keep them small
+        for t in range(lengths[rank]):
+            row, peak, largest = offsets[t] + rank, -np.inf, -np.inf
             of_row = row if len(log_a) > 1 else 0
-            if t > 0:
-                for m in range(M):
-                    merged[m], oldest[row, m] = delta[m * K], 0
-                    for i in range(1, K):
-                        if delta[m * K + i] > merged[m]:
-                            merged[m], oldest[row, m] = delta[m * K + i], i
+            for c in range(K * D):
+                peak = max(peak, log_b[row, c])
+            peak = peak if peak > -np.inf else 0.0
+            for c in range(K * D):
+                b[c] = ((log_b[row, c] - peak) + shift) - shift
+            before, delta = delta, before
             for j in range(K):
-                for m in range(M):
-                    if t > 0:
-                        before = merged[m] + log_a[of_row, m * K // M, j]
+                for rest in range(R):
+                    target, best, state = j * R + rest, -np.inf, 0
+                    if t == 0:
+                        best = ((log_start[rank, j] + shift) - shift) + b[j * D] if rest == 0 else -np.inf
+                    elif D == 1:
+                        for i in range(K):
+                            value = before[i] + ((log_a[of_row, i, j] + shift) - shift)
+                            if value > best:
+                                best, state = value, i
+                        best += b[j]
                     else:
-                        before = log_start[rank, j] if m == 0 else -np.inf
-                    delta[j * M + m] = before + log_b[row, j * M + m]
-        best, index = delta[0] + log_end[0], 0
-        for c in range(1, K * M):
-            value = delta[c] + log_end[c // M]
+                        for i in range(K):
+                            m = rest * K + i
+                            value = before[m] + ((log_a[of_row, m // R, j] + shift) - shift) + b[j * D + m]
+                            if value > best:
+                                best, state = value, i
+                    delta[target], oldest[row, target], largest = best, state, max(largest, best)
+            largest = largest if largest > -np.inf else 0.0
+            level += peak + largest
+            for m in range(M):
+                delta[m] -= largest
+        best, index = -np.inf, 0
+        for m in range(M):
+            value = delta[m] + ((log_end[rank, newest[m]] + shift) - shift)
             if value > best:
-                best, index = value, c
-        log_prob[rank] = best
-        for back in range(n_steps):
-            t = n_steps - 1 - back
-            path[firsts[rank] + t] = index // M
-            before_it = index % M  # the tuple before, without its oldest state
-            if t > 0:
-                index = before_it * K + oldest[offsets[t] + rank, before_it]
+                best, index = value, m
+        log_prob[rank] = best + level
+        for t in range(lengths[rank] - 1, -1, -1):
+            path[firsts[rank] + t] = newest[index]
+            index = (index - newest[index] * R) * K + oldest[offsets[t] + rank, index]
 
 
 @compiled
@@ -215,72 +239,45 @@ def advance(
 
 
 def best_paths(
-    packing: Packing, log_a: Tensor, log_b: Tensor, log_initial: Tensor, log_ends: Tensor
-) -> tuple[list[Tensor], Tensor]:
-    """Return the most probable path of each sequence, a list of ``(T,)`` states, and log p(path, x) in nats, ``(n,)``.
+    packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor, log_end: Tensor, shift: float
+) -> tuple[Tensor, Tensor]:
+    """Return the most probable states, ``(N,)``, one sequence after the other, and log p(path, x) in nats, ``(n,)``.
+
+    The arguments that are not listed are those of ``lagged_states.forward``.
 
     Args:
-        packing: packing of the N rows.
-        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows.
-        log_b: log-densities in nats of each state and each of the M = K^p combinations of p earlier states, ``(N, K,
-            M)``.
-        log_initial: log p(z_1), ``(n, K)`` by rank (longest first).
-        log_ends: log p(end | last state), ``(K,)``; zeros if the end is no event.
+        log_end: log-probabilities of the end after each state, ``(n, K)`` by rank (longest first).
+        shift: number whose addition rounds every term to a grid; 0 rounds nothing.
     """
-    n_rows, _, m = log_b.shape
-    packed, path = packing.arrays, np.empty(n_rows, np.int64)
-    oldest, log_prob = np.empty((n_rows, m), np.int32), np.empty(len(packed.lengths))
-    a, b, start, end = (each.contiguous().numpy() for each in (log_a, log_b.flatten(1), log_initial, log_ends))
-    _best_paths((packed.offsets, packed.lengths, packed.firsts), a, b, start, end, oldest, path, log_prob)
-    paths = [torch.from_numpy(each) for each in packed.parts(path)]
-    return paths, torch.from_numpy(packed.by_sequence(log_prob))
+    packed, (N, K, D) = packing.arrays, log_b.shape
+    M = max(K, D)
+    buffers, newest = (np.empty(M), np.empty(M), np.empty(K * D)), np.arange(M) // (M // K)
+    oldest, path, log_prob = np.empty((N, M), np.int16), np.empty(N, np.int64), np.empty(len(packed.lengths))
+    arrays = _arrays(log_a, log_b.double().flatten(1), log_start, log_end)
+    places = packed.offsets, packed.lengths, packed.firsts
+    _best_paths(places, *arrays, shift, buffers, newest, oldest, path, log_prob)
+    return torch.from_numpy(path), torch.from_numpy(packed.by_sequence(log_prob))
 
 
-def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_initial: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Run the forward pass over the last p + 1 of K states in compiled loops; M = K^p is the number of earlier tuples.
-
-    Args:
-        packing: packing of the N rows.
-        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows.
-        log_b: log-densities less the largest of their row, ``(N, K, M)``.
-        log_initial: log p(z_1), ``(n, K)`` by rank (longest first).
-
-    Returns:
-        log p(z_t, earlier states | x_<=t), ``(N, K, M)``; log p(x_t | x_<t) relative to the largest density of the row,
-        ``(N,)``; and the first result with the oldest state of each tuple summed out, ``(N, M)``.
-    """
-    n_rows, _, m = log_b.shape
-    log_alpha, log_scale = torch.empty_like(log_b.flatten(1)), log_b.new_empty(n_rows)
-    merged = log_b.new_empty(n_rows, m)
-    arrays = (packing.offsets, log_a, log_b.flatten(1), log_initial, log_alpha, log_scale, merged)
-    _forward(*(array.contiguous().numpy() for array in arrays))
-    return log_alpha.view_as(log_b), log_scale, merged
+def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
+    """Run the forward pass in compiled loops; the arguments and results are those of ``lagged_states.forward``."""
+    N, K, D = log_b.shape
+    log_scale, log_alpha = np.empty(N), np.empty((N, max(K, D)))
+    _forward(*_arrays(packing.offsets, log_a, log_b.flatten(1), log_start), np.empty(K), log_scale, log_alpha)
+    return torch.from_numpy(log_scale), torch.from_numpy(log_alpha)
 
 
 def backward(
-    packing: Packing,
-    log_a: Tensor,
-    log_b: Tensor,
-    log_ends: Tensor,
-    log_alpha: Tensor,
-    log_scale: Tensor,
-    merged: Tensor,
+    packing: Packing, log_a: Tensor, log_b: Tensor, log_scale: Tensor, log_alpha: Tensor, log_end: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Run the backward pass in compiled loops, on the results of ``forward``.
+    """Run the backward pass in compiled loops; the arguments and results are those of ``lagged_states.backward``."""
+    (N, K, D), M = log_b.shape, log_alpha.shape[1]
+    gamma, pairs = np.empty((N, M)), np.zeros((N, M, K))
+    buffers = np.empty((packing.n_sequences, M)), np.arange(M) // (M // K), np.empty(K * D)
+    arrays = _arrays(packing.offsets, log_a, log_b.flatten(1), log_scale, log_alpha, log_end)
+    _backward(*arrays, *buffers, gamma, pairs)
+    return torch.from_numpy(gamma), torch.from_numpy(pairs)
 
-    Args:
-        packing: packing of the N rows.
-        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows.
-        log_b: log-densities less the largest of their row, ``(N, K, M)``.
-        log_ends: log p(end | last state), ``(K,)``; zeros if the end is no event.
-        log_alpha, log_scale, merged: the three results of ``forward``.
 
-    Returns:
-        p(z_t, earlier states | x), ``(N, K, M)``, and p(z_t-1, z_t | x), ``(N, K, K)``, zeros in first rows.
-    """
-    n_rows, k, m = log_b.shape
-    gamma, xi = torch.zeros_like(log_b.flatten(1)), log_b.new_zeros(n_rows, k, k)
-    messages = log_b.new_zeros(packing.n_sequences, k * m)
-    given = (packing.offsets, log_a, log_b.flatten(1), log_alpha.flatten(1), log_scale, merged, log_ends)
-    _backward(*(array.contiguous().numpy() for array in (*given, messages, gamma, xi)))
-    return gamma.view_as(log_b), xi
+def _arrays(*tensors: Tensor) -> Iterator[np.ndarray]:
+    return (each.contiguous().numpy() for each in tensors)

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from seqmodels.inference.chains.densities import LogDensities
-from seqmodels.inference.chains.log_space import LogProduct, log_alpha_and_steps, relative_to_largest
+from seqmodels.inference.chains.log_space import LogProduct, log_alpha_and_steps
+from seqmodels.inference.chains.log_weights import relative_to_largest
 from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from seqmodels.inference.chains import log_space, scaled
 from seqmodels.inference.chains.forward_backward import refuse_impossible
+from seqmodels.inference.chains.log_weights import draw
 from seqmodels.inference.chains.parallel_segments import Segments, loops_are_compiled
 from seqmodels.inference.chains.trellis import Lengths, Trellis
 from seqmodels.inference.chains.viterbi import followed
@@ -160,17 +161,3 @@ def _sample_backwards(trellis: Trellis, log_alpha: Tensor, n: int, generator: to
         states = torch.cat([*before, last]).clamp(min=0)
         paths[low:high], after = states, low
     return paths
-
-
-def draw(log_weights: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw one index from each row of unnormalised log-weights ``(w, n, K)``, and return the indices, ``(w, n)``.
-
-    The index is -1 where all weights are -inf.
-    """
-    peak = log_weights.amax(-1, keepdim=True)
-    sums = (log_weights - torch.where(peak == -torch.inf, 0.0, peak)).exp().cumsum(-1)
-    total = sums[..., -1:]
-    uniform = torch.rand(total.shape, generator=generator, dtype=torch.float64, device=total.device)
-    # 1 - uniform is in (0, 1]: a state of weight zero has the same sum as the state before, so it is never drawn.
-    index = torch.searchsorted(sums, (1 - uniform) * total).squeeze(-1)
-    return torch.where(total.squeeze(-1) > 0, index, -1)

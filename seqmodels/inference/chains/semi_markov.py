@@ -29,7 +29,8 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import is_compiling
-from seqmodels.inference.chains.log_space import LogProduct, finite, relative_to_largest
+from seqmodels.inference.chains.log_space import LogProduct
+from seqmodels.inference.chains.log_weights import finite, relative_to_largest
 from seqmodels.inference.chains.packing import Packing
 
 LEAST_EXACT = 1e-285  # sums of exponentials below this may have lost something that matters to underflow

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodels.inference.chains.log_space import finite
+from seqmodels.inference.chains.log_weights import finite
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.semi_markov import (
     Durations,

@@ -17,8 +17,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqmodels.inference.chains import time_varying
-from seqmodels.inference.chains.log_space import finite, relative_to_largest
+from seqmodels.inference.chains import lagged_states
+from seqmodels.inference.chains.log_weights import finite, relative_to_largest
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.parallel_segments import FEW_STATES, FRAME_MULTIPLE, Segments, loops_are_compiled
 from seqmodels.inference.chains.trellis import Lengths, Trellis
@@ -71,8 +71,14 @@ def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
 
         whole = trellis if trellis.segments.is_whole else trellis.take(_every_sequence(trellis))[0]
         return sequential.best_paths(whole, TO_GRID)
-    log_b = trellis.densities.log()
-    path = _path_in_loops(trellis, log_b) if _varies_in_loops(trellis) else traced(trellis, log_b)[0]
+    log_b, log_a, packing = trellis.densities.log(), trellis.log_transitions, trellis.packing
+    if log_a is not None and lagged_states.runs_compiled(packing, log_b.unsqueeze(2)):
+        from seqmodels.inference.chains import compiled_lagged_states
+
+        start, end = (each.log() for each in (trellis.starts(torch.float64), trellis.ends(torch.float64)))
+        path, _ = compiled_lagged_states.best_paths(packing, log_a, log_b.unsqueeze(2), start, end, TO_GRID)
+    else:
+        path, _ = traced(trellis, log_b)
     return path, log_prob_of_paths(trellis, path, log_b)
 
 
@@ -89,19 +95,6 @@ def _runs_in_loops(trellis: Trellis) -> bool:
 
 def _every_sequence(trellis: Trellis) -> Tensor:
     return torch.arange(trellis.segments.n_sequences, device=trellis.densities.device)
-
-
-def _varies_in_loops(trellis: Trellis) -> bool:
-    """Return True if transitions differ from step to step and are few enough at each for compiled loops."""
-    return trellis.log_transitions is not None and time_varying.runs_compiled(trellis.packing, trellis.log_transitions)
-
-
-def _path_in_loops(trellis: Trellis, log_b: Tensor) -> Tensor:
-    from seqmodels.inference.chains import compiled_time_varying
-
-    assert trellis.log_transitions is not None, "they differ from step to step"
-    start, end = (each.log() for each in (trellis.starts(torch.float64), trellis.ends(torch.float64)))
-    return compiled_time_varying.best_paths(trellis.packing, trellis.log_transitions, log_b, start, end, TO_GRID)
 
 
 def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqmodels.inference.chains import filter, forward_backward, log_prob, parallel_segments
 from seqmodels.inference.chains.autograd import log_prob_of_segments
-from seqmodels.inference.chains.time_varying import log_transitions
+from seqmodels.inference.chains.given_inputs import log_transitions
 from tests.inference.chains.enumeration import enumerate_paths, path_probabilities, random_model
 
 F64 = torch.float64
