@@ -1,7 +1,9 @@
 """The passes of ``lagged_states`` as compiled loops in log space, for few sequences on a CPU.
 
-There are K states, and M = K^p combinations of the last p of them, ``newest * R + rest`` with R = M / K. Densities have
-D = M columns for each newest state, or D = 1 if they do not depend on the states before, with p = 1.
+There are K states, and M = K^p combinations of p of them. The number of a tuple of p + 1 states is ``newest * M +
+earlier``, where ``earlier`` is the combination of all but the newest, and also ``last * K + oldest``, where ``last`` is
+that of all but the oldest. Densities have D = M columns for each newest state; or D = 1 if they depend on no earlier
+state. Then p is 1, and of a tuple only the newest state is kept.
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ def _forward(
     log_b: np.ndarray,
     log_start: np.ndarray,
     terms: np.ndarray,
-    log_scale: np.ndarray,
     log_alpha: np.ndarray,
+    log_scale: np.ndarray,
+    merged: np.ndarray,
 ) -> None:
-    """Run the forward pass over the last p of K states.
+    """Run the forward pass over tuples of states.
 
     Args:
         offsets: first of the N packed rows of each time, and N at the end, ``(T + 1,)``.
@@ -35,32 +38,32 @@ def _forward(
         log_b: log-densities, ``(N, K·D)``.
         log_start: log-probabilities of first states, ``(n, K)`` by rank (longest first).
         terms: buffer, ``(K,)``.
+        log_alpha: result: log p(tuple | x_<=t), ``(N, K·D)``.
         log_scale: result: log p(x_t | x_<t), ``(N,)``.
-        log_alpha: result: log p(last p states | x_<=t), ``(N, M)``.
+        merged: result: log p(last p states | x_<=t), ``(N, M)``; it is ``log_alpha`` if D is 1.
     """
-    K, M = log_a.shape[1], log_alpha.shape[1]
-    R, D = M // K, log_b.shape[1] // K
+    K, M, D = log_a.shape[1], merged.shape[1], log_b.shape[1] // log_a.shape[1]
     for t in range(len(offsets) - 1):
         for row in range(offsets[t], offsets[t + 1]):
-            rank, of_row = row - offsets[t], row if len(log_a) > 1 else 0
-            before = log_alpha[offsets[t - 1] + rank if t else row]
+            rank, here, of_row = row - offsets[t], log_alpha[row], row if len(log_a) > 1 else 0
+            before = merged[offsets[t - 1] + rank if t else row]
             for j in range(K):
-                for rest in range(R):
+                for m in range(D):
                     if t == 0:
-                        value = log_start[rank, j] + log_b[row, j * D] if rest == 0 else -np.inf
+                        here[j * D + m] = log_start[rank, j] + log_b[row, j * D] if m == 0 else -np.inf
                     elif D == 1:
                         for i in range(K):
                             terms[i] = before[i] + log_a[of_row, i, j]
-                        value = log_sum(terms) + log_b[row, j]
+                        here[j] = log_sum(terms) + log_b[row, j]
                     else:
-                        for m in range(rest * K, (rest + 1) * K):
-                            terms[m - rest * K] = before[m] + log_a[of_row, m // R, j] + log_b[row, j * D + m]
-                        value = log_sum(terms)
-                    log_alpha[row, j * R + rest] = value
-            log_scale[row] = log_sum(log_alpha[row])
+                        here[j * D + m] = before[m] + log_a[of_row, m * K // M, j] + log_b[row, j * D + m]
+            log_scale[row] = log_sum(here)
             if log_scale[row] > -np.inf:
+                for c in range(K * D):
+                    here[c] -= log_scale[row]
+            if D > 1:
                 for m in range(M):
-                    log_alpha[row, m] -= log_scale[row]
+                    merged[row, m] = log_sum(here[m * K : (m + 1) * K])
 
 
 @compiled(allocates=False)
@@ -68,29 +71,31 @@ def _backward(
     offsets: np.ndarray,
     log_a: np.ndarray,
     log_b: np.ndarray,
-    log_scale: np.ndarray,
     log_alpha: np.ndarray,
+    log_scale: np.ndarray,
+    merged: np.ndarray,
     log_end: np.ndarray,
     log_beta: np.ndarray,
     newest: np.ndarray,
     factor: np.ndarray,
+    ahead: np.ndarray,
     gamma: np.ndarray,
-    pairs: np.ndarray,
+    xi: np.ndarray,
 ) -> None:
-    """Run the backward pass: fill ``gamma`` and ``pairs``.
+    """Run the backward pass over tuples of states: fill ``gamma`` and add to ``xi``.
 
     Args:
         offsets, log_a, log_b: arguments of ``_forward``.
-        log_scale, log_alpha: results of ``_forward``.
+        log_alpha, log_scale, merged: results of ``_forward``.
         log_end: log-probabilities of the end after each state, ``(n, K)`` by rank (longest first).
-        log_beta: buffer for the messages, ``(n, M)`` by rank.
+        log_beta: buffer for the messages, ``(n, K·D)`` by rank.
         newest: the newest state of each combination, ``(M,)``.
-        factor: buffer, ``(K·D,)``.
-        gamma: result: p(last p states | x), ``(N, M)``.
-        pairs: result: p(p states before, z_t | x), ``(N, M, K)``; first rows are not changed.
+        factor, ahead: buffers, ``(K·D,)`` and ``(M, K)``.
+        gamma: result: p(tuple | x), ``(N, K·D)``.
+        xi: result: p(z_t-1, z_t | x), ``(N, K, K)``; first rows are not changed.
     """
-    K, M, n_times = log_a.shape[1], log_alpha.shape[1], len(offsets) - 1
-    D, per_message = log_b.shape[1] // K, log_b.shape[1] // M
+    K, M, D, n_times = log_a.shape[1], merged.shape[1], log_b.shape[1] // log_a.shape[1], len(offsets) - 1
+    alike = K * D // M  # tuples with the same last p states
     for t in range(n_times - 1, -1, -1):
         n_after = 0 if t == n_times - 1 else offsets[t + 2] - offsets[t + 1]
         for row in range(offsets[t], offsets[t + 1]):
@@ -99,26 +104,28 @@ def _backward(
             if has_next:
                 a = log_a[after if len(log_a) > 1 else 0]
                 scale = log_scale[after] if log_scale[after] > -np.inf else 0.0
-                for m in range(M):
-                    for c in range(m * per_message, (m + 1) * per_message):
-                        factor[c] = log_b[after, c] + beta[m] - scale
+                for c in range(K * D):
+                    factor[c] = log_b[after, c] + beta[c] - scale
                 for m in range(M):
                     i, column = newest[m], m if D > 1 else 0
                     for j in range(K):
-                        pairs[after, m, j] = a[i, j] + factor[j * D + column]
-                    beta[m] = log_sum(pairs[after, m])
+                        ahead[m, j] = factor[j * D + column] + a[i, j]
+                    of_next = log_sum(ahead[m])
+                    for c in range(m * alike, (m + 1) * alike):
+                        beta[c] = of_next
             else:
-                for m in range(M):
-                    beta[m] = log_end[rank, newest[m]]
+                for c in range(K * D):
+                    beta[c] = log_end[rank, c // D]
             norm = log_dot(log_alpha[row], beta)
             norm = norm if norm > -np.inf else 0.0
-            for m in range(M):
-                gamma[row, m] = np.exp(log_alpha[row, m] + beta[m] - norm)
-                beta[m] -= norm
+            for c in range(K * D):
+                gamma[row, c] = np.exp(log_alpha[row, c] + beta[c] - norm)
+                beta[c] -= norm
             if has_next:
                 for m in range(M):
+                    i = newest[m]
                     for j in range(K):
-                        pairs[after, m, j] = np.exp(log_alpha[row, m] + pairs[after, m, j] - norm)
+                        xi[after, i, j] += np.exp(merged[row, m] + ahead[m, j] - norm)
 
 
 @compiled(allocates=False)
@@ -259,24 +266,32 @@ def best_paths(
     return torch.from_numpy(path), torch.from_numpy(packed.by_sequence(log_prob))
 
 
-def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
+def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Run the forward pass in compiled loops; the arguments and results are those of ``lagged_states.forward``."""
     N, K, D = log_b.shape
-    log_scale, log_alpha = np.empty(N), np.empty((N, max(K, D)))
-    _forward(*_arrays(packing.offsets, log_a, log_b.flatten(1), log_start), np.empty(K), log_scale, log_alpha)
-    return torch.from_numpy(log_scale), torch.from_numpy(log_alpha)
+    log_alpha, log_scale = np.empty((N, K * D)), np.empty(N)
+    merged = np.empty((N, D)) if D > 1 else log_alpha
+    given = _arrays(packing.offsets, log_a, log_b.flatten(1), log_start)
+    _forward(*given, np.empty(K), log_alpha, log_scale, merged)
+    return torch.from_numpy(log_alpha).view(N, K, D), torch.from_numpy(log_scale), torch.from_numpy(merged)
 
 
 def backward(
-    packing: Packing, log_a: Tensor, log_b: Tensor, log_scale: Tensor, log_alpha: Tensor, log_end: Tensor
+    packing: Packing,
+    log_a: Tensor,
+    log_b: Tensor,
+    log_end: Tensor,
+    log_alpha: Tensor,
+    log_scale: Tensor,
+    merged: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Run the backward pass in compiled loops; the arguments and results are those of ``lagged_states.backward``."""
-    (N, K, D), M = log_b.shape, log_alpha.shape[1]
-    gamma, pairs = np.empty((N, M)), np.zeros((N, M, K))
-    buffers = np.empty((packing.n_sequences, M)), np.arange(M) // (M // K), np.empty(K * D)
-    arrays = _arrays(packing.offsets, log_a, log_b.flatten(1), log_scale, log_alpha, log_end)
-    _backward(*arrays, *buffers, gamma, pairs)
-    return torch.from_numpy(gamma), torch.from_numpy(pairs)
+    (N, K, D), M = log_b.shape, merged.shape[1]
+    gamma, xi = np.empty((N, K * D)), np.zeros((N, K, K))
+    buffers = np.empty((packing.n_sequences, K * D)), np.arange(M) // (M // K), np.empty(K * D), np.empty((M, K))
+    given = (packing.offsets, log_a, log_b.flatten(1), log_alpha.flatten(1), log_scale, merged, log_end)
+    _backward(*_arrays(*given), *buffers, gamma, xi)
+    return torch.from_numpy(gamma).view(N, K, D), torch.from_numpy(xi)
 
 
 def _arrays(*tensors: Tensor) -> Iterator[np.ndarray]:

@@ -20,7 +20,6 @@ depend on them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -71,36 +70,23 @@ class LaggedStatesTrellis:
 
 @dataclass(frozen=True)
 class LaggedStatesFiltered:
-    """Results of a forward pass with N rows, K states and M = K^p combinations of p states.
+    """Results of a forward pass with N rows, K states and M = K^p tuples of p earlier states.
 
     Attributes:
-        trellis: the problem.
-        merged: log p(last p states | x_1 .. x_t), ``(N, M)``; -inf from an impossible step on.
+        log_alpha: log p(z_t, earlier states | x_1 .. x_t), ``(N, K, M)``; -inf from an impossible step on.
         steps: log p(x_t | x_<t) in nats, ``(N,)`` float64.
         ends: log p(end | x) of each sequence in the caller's order, ``(n,)``; 0 if the end is no event, and -inf for a
             sequence of probability zero.
     """
 
-    trellis: LaggedStatesTrellis
-    merged: Tensor
+    log_alpha: Tensor
     steps: Tensor
     ends: Tensor
 
     @property
     def log_beliefs(self) -> Tensor:
         """log p(z_t | x_1 .. x_t), ``(N, K)``."""
-        return torch.logsumexp(self.merged.unflatten(1, (self.trellis.n_states, -1)), 2)
-
-    @cached_property
-    def log_alpha(self) -> Tensor:
-        """log p(z_t, p earlier states | x_1 .. x_t), ``(N, K, M)``; -inf from an impossible step on."""
-        packing, log_a = self.trellis.packing, self.trellis.log_a
-        n, n_rows = packing.n_sequences, packing.n_frames
-        predicted = first_tuples(self.trellis.log_initial, self.merged.shape[1])
-        if n < n_rows:
-            predicted = torch.cat([predicted, _joined(self.merged[packing.previous], _into(log_a, n, n_rows))])
-        joint = predicted + _relative(self.trellis.log_b)[0]
-        return joint - finite(torch.logsumexp(joint.flatten(1), 1))[:, None, None]
+        return torch.logsumexp(self.log_alpha, 2)
 
 
 @dataclass(frozen=True)
@@ -182,34 +168,31 @@ def _joined(merged: Tensor, log_a: Tensor) -> Tensor:
 
 
 def forward_pass(trellis: LaggedStatesTrellis) -> LaggedStatesFiltered:
-    """Run the forward pass: compute the distribution of the last states after each step."""
+    """Run the forward pass: compute the distribution of the last p + 1 states after each step."""
     log_b, peak = _relative(trellis.log_b)
-    log_scale, merged = forward(trellis.packing, trellis.log_a, log_b, trellis.log_initial)
-    return LaggedStatesFiltered(trellis, merged, log_scale + peak, _log_end(trellis, merged))
+    log_alpha, log_scale, _ = forward(trellis.packing, trellis.log_a, log_b, trellis.log_initial)
+    return LaggedStatesFiltered(log_alpha, log_scale + peak, _log_end(trellis, log_alpha))
 
 
 def forward_backward_pass(trellis: LaggedStatesTrellis) -> LaggedStatesPosterior:
     """Run the E-step; a sequence of probability zero has ``log_prob`` -inf and adds nothing to the expected counts."""
-    packing, k = trellis.packing, trellis.n_states
+    packing = trellis.packing
     log_b, peak = _relative(trellis.log_b)
-    log_scale, merged = forward(packing, trellis.log_a, log_b, trellis.log_initial)
-    of_last, pairs = backward(packing, trellis.log_a, log_b, log_scale, merged, trellis.log_ends)
-    transitions = pairs.unflatten(1, (k, -1)).sum(2)
-    n, by_state = packing.n_sequences, of_last.unflatten(1, (k, -1))
-    pairs[:n, 0] = by_state[:n, :, 0]  # before the first step all states are written as 0
-    log_prob = packing.totals(log_scale + peak) + _log_end(trellis, merged)
-    first, last = (by_state[rows].sum((0, 2)) for rows in (packing.rank, packing.last))
-    return LaggedStatesPosterior(log_prob, pairs.mT, transitions, first, last)
+    ran = log_alpha, log_scale, _ = forward(packing, trellis.log_a, log_b, trellis.log_initial)
+    gamma, transitions = backward(packing, trellis.log_a, log_b, trellis.log_ends, *ran)
+    marginal = gamma.sum(2)
+    log_prob = packing.totals(log_scale + peak) + _log_end(trellis, log_alpha)
+    first, last = marginal[packing.rank].sum(0), marginal[packing.last].sum(0)
+    return LaggedStatesPosterior(log_prob, gamma, transitions, first, last)
 
 
-def _log_end(trellis: LaggedStatesTrellis, merged: Tensor) -> Tensor:
-    """Return log p(end | x) of each sequence, ``(n,)``, from the log-probabilities of the last p states, ``(N, M)``."""
-    last = merged[trellis.packing.last].unflatten(1, (trellis.n_states, -1))
-    return torch.logsumexp((last + trellis.log_ends.unsqueeze(2)).flatten(1), 1)
+def _log_end(trellis: LaggedStatesTrellis, log_alpha: Tensor) -> Tensor:
+    """Return log p(end | x) of each sequence, ``(n,)``, from the ``log_alpha`` of ``LaggedStatesFiltered``."""
+    return torch.logsumexp(torch.logsumexp(log_alpha[trellis.packing.last], 2) + trellis.log_ends, 1)
 
 
-def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
-    """Run the forward pass over the last p of K states; M = K^p is the number of their combinations.
+def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Run the forward pass over the last p + 1 of K states; M = K^p is the number of combinations of p states.
 
     Args:
         packing: packing of the N rows.
@@ -220,59 +203,72 @@ def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -
         log_start: log p(first state), ``(n, K)`` by rank (longest first).
 
     Returns:
-        log p(x_t | x_<t) relative to the largest density of the row, ``(N,)``, and log p(last p states | x_<=t), ``(N,
-        M)``; both are -inf from the first impossible step on.
+        log p(z_t, earlier states | x_<=t), or log p(z_t | x_<=t), in the shape of ``log_b``; log p(x_t | x_<t) relative
+        to the largest density of the row, ``(N,)``; and log p(last p states | x_<=t), ``(N, M)``. All are -inf from the
+        first impossible step on.
     """
     if runs_compiled(packing, log_b):
         from seqmodels.inference.chains import compiled_lagged_states
 
         return compiled_lagged_states.forward(packing, log_a, log_b, log_start)
-    m = max(log_b.shape[1:])
-    log_scale, log_alpha = log_b.new_empty(len(log_b)), log_b.new_empty(len(log_b), m)
-    before, predicted = 0, first_tuples(log_start, m)
+    n_rows, k, depth = log_b.shape
+    log_alpha, log_scale = torch.empty_like(log_b), log_b.new_empty(n_rows)
+    merged = log_b.new_empty(n_rows, max(k, depth))
+    before, predicted = 0, first_tuples(log_start, depth)
     for low, high in packing.blocks:
         if low:
-            predicted = _joined(log_alpha[before : before + high - low], _into(log_a, low, high))
-        merged = without_oldest(predicted + log_b[low:high])
-        log_scale[low:high] = torch.logsumexp(merged, 1)
-        log_alpha[low:high] = merged - finite(log_scale[low:high, None])
+            predicted = _joined(merged[before : before + high - low], _into(log_a, low, high))
+            predicted = predicted if depth >= k else without_oldest(predicted).unsqueeze(2)
+        joint = predicted + log_b[low:high]
+        log_scale[low:high] = torch.logsumexp(joint.flatten(1), 1)
+        log_alpha[low:high] = joint - finite(log_scale[low:high])[:, None, None]
+        merged[low:high] = without_oldest(log_alpha[low:high]) if depth >= k else log_alpha[low:high, :, 0]
         before = low
-    return log_scale, log_alpha
+    return log_alpha, log_scale, merged
 
 
 def backward(
-    packing: Packing, log_a: Tensor, log_b: Tensor, log_scale: Tensor, log_alpha: Tensor, log_end: Tensor
+    packing: Packing,
+    log_a: Tensor,
+    log_b: Tensor,
+    log_end: Tensor,
+    log_alpha: Tensor,
+    log_scale: Tensor,
+    merged: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Run the backward pass.
 
     Args:
         packing, log_a, log_b: arguments of ``forward``.
-        log_scale, log_alpha: results of ``forward``.
         log_end: log-probabilities of the end after each state, ``(n, K)`` by rank (longest first).
+        log_alpha, log_scale, merged: results of ``forward``.
 
     Returns:
-        p(last p states | x), ``(N, M)``, and p(the p states before, z_t | x), ``(N, M, K)``, zeros in first rows.
+        p(z_t, earlier states | x), or p(z_t | x), in the shape of ``log_b``, and p(z_t-1, z_t | x), ``(N, K, K)``,
+        zeros in first rows.
     """
     if runs_compiled(packing, log_b):
         from seqmodels.inference.chains import compiled_lagged_states
 
-        return compiled_lagged_states.backward(packing, log_a, log_b, log_scale, log_alpha, log_end)
+        return compiled_lagged_states.backward(packing, log_a, log_b, log_end, log_alpha, log_scale, merged)
     n_rows, k, depth = log_b.shape
-    m = log_alpha.shape[1]
-    gamma, pairs = torch.empty_like(log_alpha), log_b.new_zeros(n_rows, m, k)
-    by_oldest = log_b.reshape(n_rows, k, m // k, k if depth >= k else 1)
-    ahead, after = by_oldest[:0], 0  # log of b_t+1 beta_t+1 / c_t+1 of sequences that go on, and their first row
+    m, alike = merged.shape[1], k if depth >= k else 1  # combinations, and tuples with the same last p states
+    gamma, transitions = log_b.new_zeros(log_b.shape), log_b.new_zeros(n_rows, k, k)
+    ahead, after = log_b[:0], 0  # log of b_t+1 beta_t+1 / c_t+1 of sequences that go on, and their first row
     for low, high in reversed(packing.blocks):
         n = len(ahead)
-        to_next = (_into(log_a, after, after + n).mT.repeat_interleave(m // k, 2) + ahead.reshape(n, k, depth)).mT
-        log_beta = torch.cat([torch.logsumexp(to_next, 2), log_end[n : high - low].repeat_interleave(m // k, 1)])
-        norm = finite(torch.logsumexp(log_alpha[low:high] + log_beta, 1, keepdim=True))
-        gamma[low:high] = (log_alpha[low:high] + log_beta - norm).exp()
-        pairs[after : after + n] = (log_alpha[low : low + n, :, None] + to_next - norm[:n, :, None]).exp()
-        message = log_beta - norm - finite(log_scale[low:high, None])
-        ahead = by_oldest[low:high] + message.view(high - low, k, m // k, 1)
+        to_next = ahead.view(n, k, alike, m // k) + _into(log_a, after, after + n).mT.unsqueeze(-1)  # (n, j, i, ..)
+        of_next = torch.logsumexp(to_next, 1).view(n, m, 1)  # whatever the oldest state is
+        ends = log_end[n : high - low, :, None].expand(-1, -1, depth)
+        log_beta = torch.cat([of_next.expand(n, m, alike).reshape(n, k, depth), ends])
+        joint = log_alpha[low:high] + log_beta
+        norm = finite(torch.logsumexp(joint.flatten(1), 1))[:, None, None]
+        gamma[low:high] = (joint - norm).exp()
+        pairs = merged[low : low + n].view(n, 1, k, m // k) + to_next - norm[:n].unsqueeze(-1)
+        transitions[after : after + n] = pairs.exp().sum(3).mT
+        ahead = log_b[low:high] + log_beta - norm - finite(log_scale[low:high, None, None])
         after = low
-    return gamma, pairs
+    return gamma, transitions
 
 
 def _into(log_a: Tensor, low: int, high: int) -> Tensor:
@@ -329,7 +325,7 @@ def sample_paths(trellis: LaggedStatesTrellis, n: int, generator: torch.Generato
     A sequence whose log p(x) is -inf has no path, and the states returned for it mean nothing.
     """
     filtered, packing = forward_pass(trellis), trellis.packing
-    (n_rows, m), k = filtered.merged.shape, trellis.n_states
+    n_rows, k, m = trellis.log_b.shape
     states = torch.empty(n_rows, n, dtype=torch.int64, device=trellis.log_b.device)
     ends = (filtered.log_alpha[packing.last] + trellis.log_ends.unsqueeze(2)).flatten(1)
     index = draw(ends.unsqueeze(1).expand(-1, n, -1), generator)[packing.order].clamp(min=0)  # (n_sequences, n)

@@ -169,11 +169,10 @@ def _backward_of_varying_transitions(
     """Return gamma, ``(N, K)``, xi, ``(K, K)``, and the expected transitions into each row, ``(N, K, K)``."""
     assert trellis.log_transitions is not None, "they differ from step to step"
     packing, log_end = trellis.packing, trellis.ends(torch.float64).log()
-    gamma, transitions = lagged_states.backward(
-        packing, trellis.log_transitions, log_b.unsqueeze(2), log_scale, log_alpha, log_end
-    )
+    ran = (log_alpha.unsqueeze(2), log_scale, log_alpha)
+    gamma, transitions = lagged_states.backward(packing, trellis.log_transitions, log_b.unsqueeze(2), log_end, *ran)
     weights = log_scale.new_ones(packing.n_sequences) if trellis.weights is None else trellis.weights
-    return gamma, torch.einsum("n,nij->ij", weights[packing.sequence], transitions), transitions
+    return gamma[:, :, 0], torch.einsum("n,nij->ij", weights[packing.sequence], transitions), transitions
 
 
 def log_alpha_and_steps(trellis: Trellis, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -199,8 +198,9 @@ def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | N
     """
     predicted = trellis.starts(torch.float64).log() if log_starts is None else log_starts
     if trellis.log_transitions is not None:
-        ran = lagged_states.forward(trellis.packing, trellis.log_transitions, log_b.unsqueeze(2), predicted)
-        return ran[1], ran[0]
+        log_a, packing = trellis.log_transitions, trellis.packing
+        _, log_scale, log_alpha = lagged_states.forward(packing, log_a, log_b.unsqueeze(2), predicted)
+        return log_alpha, log_scale
     advance = LogProduct(trellis.transition)
     log_alpha, log_scale = log_b.new_empty(log_b.shape), log_b.new_empty(len(log_b))
     if _runs_compiled(trellis.packing, log_b):
