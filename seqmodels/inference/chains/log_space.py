@@ -49,8 +49,7 @@ class LogProduct:
 
         Entries are -inf where every term is zero.
         """
-        peak = rows.amax(-1, keepdim=True)
-        shift = torch.where(peak == -torch.inf, 0.0, peak)
+        shift = finite(rows.amax(-1, keepdim=True))
         scaled = (rows - shift).exp_()
         if self.matrix.dim() == 2:
             sums = scaled @ self.matrix

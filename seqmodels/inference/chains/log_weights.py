@@ -34,8 +34,7 @@ def draw(log_weights: Tensor, generator: torch.Generator) -> Tensor:
 
     The index is -1 where all weights are -inf.
     """
-    peak = log_weights.amax(-1, keepdim=True)
-    sums = (log_weights - torch.where(peak == -torch.inf, 0.0, peak)).exp().cumsum(-1)
+    sums = (log_weights - finite(log_weights.amax(-1, keepdim=True))).exp().cumsum(-1)
     total = sums[..., -1:]
     uniform = torch.rand(total.shape, generator=generator, dtype=torch.float64, device=total.device)
     # 1 - uniform is in (0, 1]: a state of weight zero has the same sum as the state before, so it is never drawn.

@@ -86,9 +86,7 @@ def _log_alpha(trellis: Trellis) -> tuple[Trellis, Tensor, Tensor]:
             ran = scaled.forward(tried)
             if not ran.failed.any() and scaled.has_every_state(tried, ran.alpha):
                 return tried, ran.alpha.double().log(), tried.segments.totals(ran.steps) + ran.ends
-    whole = trellis
-    if not trellis.segments.is_whole:
-        whole, _ = trellis.take(torch.arange(trellis.segments.n_sequences, device=trellis.densities.device))
+    whole = trellis.whole
     log_alpha, steps = log_space.log_alpha_and_steps(whole)
     ends = torch.logsumexp(log_alpha[whole.segments.last] + whole.final.log(), 1)
     return whole, log_alpha, whole.packing.totals(steps) + ends

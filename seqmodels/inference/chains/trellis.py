@@ -161,6 +161,12 @@ class Trellis:
         """Return the problem of the given sequences alone, uncut, and the row in this trellis of each of its rows."""
         return self._rearranged(sequences, Segments.whole(self.segments.lengths[sequences], self.densities.device))
 
+    @property
+    def whole(self) -> Trellis:
+        """The same problem with sequences that are not cut."""
+        every = torch.arange(self.segments.n_sequences, device=self.densities.device)
+        return self if self.segments.is_whole else self.take(every)[0]
+
     def cut(self, segments: Segments) -> tuple[Trellis, Tensor]:
         """Return the same problem in other segments, and the row in this trellis of each of its rows."""
         if segments.is_whole and self.segments.is_whole:

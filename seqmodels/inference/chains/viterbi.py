@@ -69,8 +69,7 @@ def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
     if _runs_in_loops(trellis):
         from seqmodels.inference.chains import sequential
 
-        whole = trellis if trellis.segments.is_whole else trellis.take(_every_sequence(trellis))[0]
-        return sequential.best_paths(whole, TO_GRID)
+        return sequential.best_paths(trellis.whole, TO_GRID)
     log_b, log_a, packing = trellis.densities.log(), trellis.log_transitions, trellis.packing
     if log_a is not None and lagged_states.runs_compiled(packing, log_b.unsqueeze(2)):
         from seqmodels.inference.chains import compiled_lagged_states
@@ -91,10 +90,6 @@ def _runs_in_loops(trellis: Trellis) -> bool:
         return False
     has_few_states = trellis.transition.shape[-1] <= FEW_STATES
     return has_few_states or torch.get_num_threads() <= THREADS_PER_LOOP * trellis.segments.n_sequences
-
-
-def _every_sequence(trellis: Trellis) -> Tensor:
-    return torch.arange(trellis.segments.n_sequences, device=trellis.densities.device)
 
 
 def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -137,18 +132,12 @@ def log_prob_of_paths(trellis: Trellis, path: Tensor, log_b: Tensor | None = Non
     if trellis.log_transitions is None:
         terms[1:] += trellis.transition.log()[path[:-1], path[1:]]
     else:  # terms of the first frames of other sequences are overwritten below
-        rows = trellis.segments.rows(sequences.repeat_interleave(lengths), _time_of_each(lengths))
+        rows = trellis.packing.unpack(torch.arange(len(path), device=path.device))
         terms[1:] += trellis.log_transitions[rows[1:], path[:-1], path[1:]]
     terms[first] = log_b_first + trellis.initial.log().expand(n, -1)[sequences, path[first]]
     terms[last] += trellis.final.log().expand(n, -1)[sequences, path[last]]
     sums = torch.zeros(n, dtype=torch.float64, device=path.device)
     return sums.index_add_(0, sequences.repeat_interleave(lengths), terms)
-
-
-def _time_of_each(lengths: Tensor) -> Tensor:
-    """Return the time of each frame, ``(N,)``, of sequences of these lengths, one after the other."""
-    first = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
-    return torch.arange(len(first), device=lengths.device) - first
 
 
 # -- delta and psi -----------------------------------------------------------------------------------------------------
