@@ -260,9 +260,9 @@ def best_paths(
     M = max(K, D)
     buffers, newest = (np.empty(M), np.empty(M), np.empty(K * D)), np.arange(M) // (M // K)
     oldest, path, log_prob = np.empty((N, M), np.int16), np.empty(N, np.int64), np.empty(len(packed.lengths))
-    arrays = _arrays(log_a, log_b.double().flatten(1), log_start, log_end)
+    a, b, start, end = _arrays(log_a, log_b.double().flatten(1), log_start, log_end)
     places = packed.offsets, packed.lengths, packed.firsts
-    _best_paths(places, *arrays, shift, buffers, newest, oldest, path, log_prob)
+    _best_paths(places, a, b, start, end, shift, buffers, newest, oldest, path, log_prob)
     return torch.from_numpy(path), torch.from_numpy(packed.by_sequence(log_prob))
 
 
@@ -271,8 +271,8 @@ def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -
     N, K, D = log_b.shape
     log_alpha, log_scale = np.empty((N, K * D)), np.empty(N)
     merged = np.empty((N, D)) if D > 1 else log_alpha
-    given = _arrays(packing.offsets, log_a, log_b.flatten(1), log_start)
-    _forward(*given, np.empty(K), log_alpha, log_scale, merged)
+    offsets, a, b, start = _arrays(packing.offsets, log_a, log_b.flatten(1), log_start)
+    _forward(offsets, a, b, start, np.empty(K), log_alpha, log_scale, merged)
     return torch.from_numpy(log_alpha).view(N, K, D), torch.from_numpy(log_scale), torch.from_numpy(merged)
 
 
@@ -289,8 +289,9 @@ def backward(
     (N, K, D), M = log_b.shape, merged.shape[1]
     gamma, xi = np.empty((N, K * D)), np.zeros((N, K, K))
     buffers = np.empty((packing.n_sequences, K * D)), np.arange(M) // (M // K), np.empty(K * D), np.empty((M, K))
-    given = (packing.offsets, log_a, log_b.flatten(1), log_alpha.flatten(1), log_scale, merged, log_end)
-    _backward(*_arrays(*given), *buffers, gamma, xi)
+    offsets, a, b, end = _arrays(packing.offsets, log_a, log_b.flatten(1), log_end)
+    ran = log_alpha.flatten(1).numpy(), log_scale.numpy(), merged.numpy()
+    _backward(offsets, a, b, *ran, end, *buffers, gamma, xi)
     return torch.from_numpy(gamma).view(N, K, D), torch.from_numpy(xi)
 
 
