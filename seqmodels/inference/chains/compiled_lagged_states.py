@@ -163,7 +163,7 @@ def _best_paths(
         level = 0.0  # of what was subtracted from the scores to keep them small
         for t in range(lengths[rank]):
             row, peak, largest = offsets[t] + rank, -np.inf, -np.inf
-            of_row = row if len(log_a) > 1 else 0
+            a = log_a[row if len(log_a) > 1 else 0]
             for c in range(K * D):
                 peak = max(peak, log_b[row, c])
             peak = peak if peak > -np.inf else 0.0
@@ -177,14 +177,14 @@ def _best_paths(
                         best = ((log_start[rank, j] + shift) - shift) + b[j * D] if rest == 0 else -np.inf
                     elif D == 1:
                         for i in range(K):
-                            value = before[i] + ((log_a[of_row, i, j] + shift) - shift)
+                            value = before[i] + ((a[i, j] + shift) - shift)
                             if value > best:
                                 best, state = value, i
                         best += b[j]
                     else:
                         for i in range(K):
                             m = rest * K + i
-                            value = before[m] + ((log_a[of_row, m // R, j] + shift) - shift) + b[j * D + m]
+                            value = before[m] + ((a[newest[m], j] + shift) - shift) + b[j * D + m]
                             if value > best:
                                 best, state = value, i
                     delta[target], oldest[row, target], largest = best, state, max(largest, best)
