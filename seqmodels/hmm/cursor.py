@@ -19,15 +19,10 @@ from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.hmm.chain_cursor import ChainCursor
 from seqmodels.hmm.missing_past import PastFilter, with_beliefs
 from seqmodels.inference.chains.densities import LogDensities
-from seqmodels.inference.chains.log_space import (
-    LogProduct,
-    finite,
-    log_alpha_and_steps,
-    relative_to_largest,
-    steps_are_compiled,
-)
-from seqmodels.inference.chains.segments import Segments
-from seqmodels.inference.chains.time_varying import log_initial, log_transitions
+from seqmodels.inference.chains.given_inputs import log_initial, log_transitions
+from seqmodels.inference.chains.log_space import LogProduct, log_alpha_and_steps, steps_are_compiled
+from seqmodels.inference.chains.log_weights import finite, relative_to_largest
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import AutoregressiveGaussian, GaussianMixture
 from seqmodels.observations.gaussian import covariance_cholesky, shape_of_covariance, variances_of_shape

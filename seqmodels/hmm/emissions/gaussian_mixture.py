@@ -41,9 +41,9 @@ from seqmodels.hmm.emissions.mixture_components import (
 )
 from seqmodels.hmm.emissions.pseudo_frames import pseudo_frame_log_density, pseudo_frame_sums
 from seqmodels.inference.chains.densities import LOG2E, Densities, LogDensities
+from seqmodels.inference.chains.parallel_segments import loops_are_compiled, runs_compiled
 from seqmodels.inference.chains.products import is_worth_onednn
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.inference.chains.segments import loops_are_compiled, runs_compiled
 from seqmodels.observations import GaussianMixture, gaussian
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 

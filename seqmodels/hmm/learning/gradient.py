@@ -25,7 +25,7 @@ from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.autograd import log_prob_of_segments
 from seqmodels.inference.chains.continuous_time import differentiable_log_transitions, generator_of, without_diagonal
-from seqmodels.inference.chains.time_varying import log_transitions
+from seqmodels.inference.chains.given_inputs import log_transitions
 from seqmodels.training import (
     BatchResult,
     Callback,

@@ -18,11 +18,10 @@ from seqmodels.hmm.learning.first_state import Start, log_stationary
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 from seqmodels.hmm.markov_switching.steps_ahead import StepAhead, steps_ahead
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.last_states import first_tuples, next_tuples, tuples, without_oldest
-from seqmodels.inference.chains.log_space import finite, relative_to_largest
-from seqmodels.inference.chains.sampling import draw
-from seqmodels.inference.chains.segments import loops_are_compiled
-from seqmodels.inference.chains.time_varying import log_initial, log_transitions
+from seqmodels.inference.chains.given_inputs import log_initial, log_transitions
+from seqmodels.inference.chains.lagged_states import first_tuples, next_tuples, tuples, without_oldest
+from seqmodels.inference.chains.log_weights import draw, finite, relative_to_largest
+from seqmodels.inference.chains.parallel_segments import loops_are_compiled
 from seqmodels.observations import GaussianMixture, gaussian
 
 MOST_TERMS_COMPILED = 1 << 14  # terms of a step up to which a compiled loop is faster than tensor operations
@@ -153,7 +152,7 @@ class MarkovSwitchingCursor:
     def _advance_compiled(self, state: LastStates, x: Tensor) -> list[Tensor]:
         """Return ``log_alpha`` and ``log_predicted`` after a step, ``(n, K, M)``, and log p(x_t | x_<t), ``(n,)``."""
         from seqmodels.hmm.markov_switching.deviation_loops import log_densities
-        from seqmodels.inference.chains.compiled_last_states import advance
+        from seqmodels.inference.chains.compiled_lagged_states import advance
 
         predicted = state.log_predicted.flatten(1).contiguous().numpy()
         log_b, log_alpha, after, log_prob = (*(np.empty(predicted.shape) for _ in range(3)), np.empty(len(x)))

@@ -30,7 +30,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
-from seqmodels.inference.chains.segments import loops_are_compiled
+from seqmodels.inference.chains.log_weights import safe_log
+from seqmodels.inference.chains.parallel_segments import loops_are_compiled
 
 LONGEST_STEP = 0.5  # largest λ δ of a short gap, from which longer ones are doubled
 N_TERMS = 17  # terms of the series after the first that is not zero, because 0.5^17 / 17! < 1e-19
@@ -146,8 +147,7 @@ def differentiable_log_transitions(
     distinct = distinct_gaps(generator, gaps, slopes, inputs)
     over = (distinct.generator, distinct.lengths)
     probabilities: Tensor = _TransitionsOver.apply(*over)  # type: ignore[no-untyped-call]
-    is_possible = probabilities > 0  # log 0 has no derivative
-    return torch.where(is_possible, torch.where(is_possible, probabilities, 1.0).log(), -torch.inf)[distinct.which]
+    return safe_log(probabilities)[distinct.which]
 
 
 class _TransitionsOver(Function):

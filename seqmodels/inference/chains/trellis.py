@@ -15,8 +15,8 @@ from torch import Tensor
 
 from seqmodels.inference.chains.densities import Densities, LogDensities
 from seqmodels.inference.chains.packing import Packing
+from seqmodels.inference.chains.parallel_segments import FEW_STATES, Segments, runs_sequentially
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.inference.chains.segments import FEW_STATES, Segments, runs_sequentially
 
 Lengths = Sequence[int] | np.ndarray | Tensor  # frames of each sequence
 
@@ -165,6 +165,12 @@ class Trellis:
     def take(self, sequences: Tensor) -> tuple[Trellis, Tensor]:
         """Return the trellis of the given ``sequences`` alone, uncut, and for each of its rows the row here."""
         return self._rearranged(sequences, Segments.whole(self.segments.lengths[sequences], self.densities.device))
+
+    @property
+    def whole(self) -> Trellis:
+        """The same problem with sequences that are not cut."""
+        every = torch.arange(self.segments.n_sequences, device=self.densities.device)
+        return self if self.segments.is_whole else self.take(every)[0]
 
     def cut(self, segments: Segments) -> tuple[Trellis, Tensor]:
         """Return this trellis in other segments, and for each of its N rows the row here, ``(N,)``."""
