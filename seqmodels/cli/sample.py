@@ -94,14 +94,14 @@ def sample(
 
 
 def _inputs(names: Sequence[str], path: str | None) -> np.ndarray | None:
-    """Return the inputs of all steps of prefix and draw, shape ``(T, U)``; None if the model reads no inputs.
+    """Return the inputs of the steps of the prefix and then of those to draw, ``(T, U)``; None if the model reads none.
 
     Args:
         names: names of the inputs that the model reads.
         path: path of a table with the inputs, or None.
 
     Raises:
-        ValueError: there is no table but the model reads inputs, or the reverse.
+        ValueError: there is no table but the model reads inputs, or the reverse; or the table does not have them.
     """
     check_inputs_file(names, path, "step of the prefix and of what is drawn")
     return None if path is None else read_inputs(path, names)[""]
