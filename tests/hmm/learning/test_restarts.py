@@ -24,7 +24,7 @@ from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.learning.restarts import starts_table, warn_of_disagreement
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import LeftToRight, Topology
-from seqmodels.inference.chains import segments
+from seqmodels.inference.chains import parallel_segments as segments
 from seqmodels.observations import Observation
 from seqmodels.training import FitResult, StopRule, run_em
 from tests.made import made
