@@ -227,6 +227,7 @@ def in_two_dtypes() -> list[Callable[[], Any]]:
     return [lambda m=m, x=x: m.log_prob_steps([x]) for m in (single, double) for x in SYMBOLS]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "jobs",
     [
