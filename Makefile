@@ -36,18 +36,20 @@ docs: .venv/installed
 docs-check: .venv/installed
 	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python -m tests.pages
 
-# The quick tier: the contract on one row of each model class, and the rules of the code.
+# A few minutes of the quick tier: the contract on one row of each model class, and the rules of the code.
 check: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --one-row tests/test_contract.py tests/test_architecture.py \
 		tests/test_words.py
 
-# Linter, types and all tests but the slow ones. The types are checked beside the tests, of which two workers take one
-# half each and then what the other has left.
+# Linter, types and the quick tier of the tests: of each rule of the contract a row of each class of model, of each test
+# that is parametrised several times a diagonal, and of what takes more than a second the smallest case. Each rule and
+# each mechanism stands in it. The types are checked beside the tests, of which two workers take one half each and then
+# what the other has left.
 test: lint
 	@$(MAKE) --no-print-directory --jobs 2 types pytest
 
-# The slow tests: installations, whole pages, several processes, the smallest runs of measurements, and those rows of the
-# contract for which others stand in `make test`.
+# The rest: rows of the contract and combinations for which others stand in `make test`, optimisers and samplers that
+# confirm a figure, installations, whole pages, several processes, and the tests of scripts.
 test-slow: .venv/installed
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests
 
@@ -61,7 +63,7 @@ installable: .venv/installed
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "uv" || true
 	$(BIN)/python tools/installations.py
 
-# The quick tier and the tests of the public data structures under the lowest versions that pyproject.toml allows.
+# The tests of `make check` and those of the public data structures under the lowest versions that pyproject.toml allows.
 lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet $(PIP_FLAGS) $$($(PYTHON) tools/lowest.py text audio translation) \

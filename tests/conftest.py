@@ -8,7 +8,9 @@ import locale
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +36,7 @@ from tests.families import Row
 gc.disable()  # while tests are collected, none of which is garbage
 # No modules of tests: two change torch for all of their process, the other is for machines with Triton.
 collect_ignore = ["simulated_gpu.py", "perturbed_products.py", "inference/chains/compile_kernels.py"]
+TESTS_OF_SCRIPTS = {"benchmarks", "experiments", "faults"}  # the folders of tests of what is no part of the package
 NETWORKS: dict[str, Callable[[], Network]] = {
     "gru": lambda: GRUNetwork(8),
     "lstm": lambda: LSTMNetwork(8, 2, dropout=0.3),
@@ -74,16 +77,58 @@ def row_of(item: pytest.Item) -> Row | None:
     return row if isinstance(row, Row) else None
 
 
+@pytest.hookimpl(tryfirst=True)  # the option -m reads the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put all cases of one row of the table side by side, whatever module they stand in: one worker fits it, once.
 
     They stand where the last of them stood, behind the folders: what numba compiles is then compiled by one worker.
     With ``--one-row``, keep of each test over the table its first case for each model class.
     """
+    mark_slow(items)
     if config.getoption("--one-row"):
         leave_out_others(config, items)
     place = {row_of(item) or item.path: i for i, item in enumerate(items)}
     items.sort(key=lambda item: place[row_of(item) or item.path])
+
+
+def mark_slow(items: list[pytest.Item]) -> None:
+    """Mark the tests of scripts as slow, and of each test that is parametrised several times all but a diagonal.
+
+    The diagonal through three densities and two dtypes has three cases, in which each density and each dtype stands.
+    ``quick_cases(n)`` keeps the first n of these.
+    """
+    n_quick: Counter[tuple[Path, str]] = Counter()
+    places: dict[Any, dict[Any, int]] = {}  # for each test and each of its decorators the place of each value
+    for item in items:
+        for names, values in parametrised(item):
+            found = places.setdefault((test_of(item), names), {})
+            found.setdefault(values, len(found))
+    for item in items:
+        axes = [(places[test_of(item), names], values) for names, values in parametrised(item)]
+        longest = max((len(found) for found, _ in axes), default=0)
+        is_on_diagonal = not axes or any(
+            all(found[values] == i % len(found) for found, values in axes) for i in range(longest)
+        )
+        limit = item.get_closest_marker("quick_cases")
+        is_quick = is_on_diagonal and (limit is None or n_quick[test_of(item)] < limit.args[0])
+        n_quick[test_of(item)] += is_quick
+        if not is_quick or TESTS_OF_SCRIPTS & set(item.path.parts):
+            item.add_marker(pytest.mark.slow)
+
+
+def test_of(item: pytest.Item) -> tuple[Path, str]:
+    """Return what the cases of one test have in common."""
+    return item.path, item.nodeid.partition("[")[0]
+
+
+def parametrised(item: pytest.Item) -> list[tuple[Any, Any]]:
+    """Return for each decorator that parametrises a test the names of its arguments and their values in this case."""
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return []
+    params, given = item.callspec.params, [mark.args[0] for mark in item.iter_markers("parametrize")]
+    axes = [tuple(n.strip() for n in names.split(",")) if isinstance(names, str) else tuple(names) for names in given]
+    axes += [(name,) for name in params if not any(name in names for names in axes)]  # of a fixture
+    return [(names, tuple(id(params[name]) for name in names)) for names in axes]
 
 
 def pytest_collection_finish() -> None:

@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any, Literal
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -677,6 +678,23 @@ def of_each_class(table: list[Row]) -> list[Row]:
             kept.append(row)
             met |= shown
     return kept
+
+
+def one_of_each_class(table: list[Row]) -> list[Row]:
+    """One row of each class on each kind of data, in turn with and without targets and ends.
+
+    For rules of code that all models share where one row is enough to see that a class keeps to it.
+    """
+    of_class: dict[Any, list[Row]] = {}
+    for row in of_each_class(table):
+        of_class.setdefault(_alike([row]), []).append(row)
+    return [found[i % len(found)] for i, found in enumerate(of_class.values())]
+
+
+def marked(table: list[Row], part: Callable[[list[Row]], list[Row]], *others: Any) -> list[Any]:
+    """Return a case for each row and ``others`` beside it, of which those outside of the ``part`` are slow tests."""
+    kept = {str(row) for row in part(table)}
+    return [pytest.param(row, *others, marks=[] if str(row) in kept else pytest.mark.slow) for row in table]
 
 
 def _in_turn(table: list[Row]) -> list[list[Row]]:

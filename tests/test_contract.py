@@ -40,7 +40,9 @@ from tests.families import (
     fitted,
     halved,
     make_data,
+    marked,
     of_each_class,
+    one_of_each_class,
     quartered,
     rough,
     rows,
@@ -53,17 +55,7 @@ NODES = np.linspace(-5.5, 5.5, 111)
 GRID = OFFSET + SCALES[0] * np.sinh(NODES)  # raw values, fine in the middle and 122 deviations wide
 
 
-Part = Callable[[list[Row]], list[Row]]  # halved, quartered, of_each_class
-
-
-def marked(table: list[Row], part: Part, *others: Any) -> list[Any]:
-    """A case for each row of the table and ``others`` beside it; those that are not of the ``part`` are slow ones.
-
-    What must be tried on how much of the table each time, ``halved`` and those after it say; all of it is tried by
-    ``make test-slow``.
-    """
-    kept = {str(row) for row in part(table)}
-    return [pytest.param(row, *others, marks=[] if str(row) in kept else pytest.mark.slow) for row in table]
+Part = Callable[[list[Row]], list[Row]]  # quartered and those after it
 
 
 def each(part: Part, table: list[Row], where: Callable[[Row], bool] = lambda row: True) -> pytest.MarkDecorator:
@@ -72,11 +64,11 @@ def each(part: Part, table: list[Row], where: Callable[[Row], bool] = lambda row
     return pytest.mark.parametrize("row", cases, ids=str)
 
 
-def in_both_dtypes(table: list[Row], float64: float, float32: float) -> pytest.MarkDecorator:
+def in_both_dtypes(part: Part, table: list[Row], float64: float, float32: float) -> pytest.MarkDecorator:
     """With a tolerance for each; in float32 rows with ends, which do more, of each class: its code is one for both."""
     with_ends = [row for row in halved(table) if row.length == "stop"]
-    cases = marked(table, quartered, "float64", float64)
-    cases += marked(with_ends, lambda _: of_each_class(halved(table)), "float32", float32)
+    cases = marked(table, part, "float64", float64)
+    cases += marked(with_ends, one_of_each_class, "float32", float32)
     return pytest.mark.parametrize(("row", "dtype", "tolerance"), cases, ids=str)
 
 
@@ -127,8 +119,11 @@ def test_parts_of_the_table_have_each_family_and_each_class_with_and_without_tar
     assert met(halved(table), lambda row: row.family.name) == met(table, lambda row: row.family.name)
     assert met(quartered(table), class_of) == met(of_each_class(table), class_of) == met(table, class_of)
     assert {(r.family.name, r.kind) for r in quartered(table)} == {(r.family.name, r.kind) for r in table}
-    parts = [len(part) / len(table) for part in (halved(table), quartered(table), of_each_class(table))]
-    assert (np.array(parts) < [0.6, 0.4, 0.25]).all()
+    one = one_of_each_class(table)
+    assert {(class_of(row), row.kind) for row in one} == {(class_of(row), row.kind) for row in table}
+    assert {value for r in one for value in (r.conditional, r.length)} == {False, True, "given", "stop"}
+    parts = [len(part) / len(table) for part in (halved(table), quartered(table), of_each_class(table), one)]
+    assert (np.array(parts) < [0.6, 0.4, 0.25, 0.15]).all()
 
 
 # -- one probability ---------------------------------------------------------------------------------------------
@@ -147,7 +142,7 @@ def outcomes(row: Row) -> tuple[list[np.ndarray], np.ndarray]:
     )
 
 
-@each(halved, rows(*DISCRETE))
+@each(quartered, rows(*DISCRETE))
 def test_probabilities_of_all_strings_sum_to_one(row: Row) -> None:
     _, log_prob = outcomes(row)
     assert abs(np.exp(log_prob).sum() - 1) < 1e-9
@@ -160,7 +155,7 @@ def integral(values: np.ndarray) -> float:
 
 def steps_of_densities(part: Part, table: list[Row]) -> pytest.MarkDecorator:
     """The first step and the fifth; the first is the same whether ends are events or not: there are none yet."""
-    first = [case for case in marked(table, part, 0) if case.values[0].length == "given"]
+    first = [case for case in marked(table, one_of_each_class, 0) if case.values[0].length == "given"]
     cases = [case for case in (*first, *marked(table, part, 4)) if case.values[0].family.is_smooth]
     return pytest.mark.parametrize(("row", "n_past"), cases, ids=str)
 
@@ -182,7 +177,7 @@ def log_continue(row: Row, past: np.ndarray) -> float:
     return float(np.log1p(-np.exp(stream.log_end())))
 
 
-@steps_of_densities(halved, rows("vectors", n_features=1))
+@steps_of_densities(quartered, rows("vectors", n_features=1))
 def test_densities_integrate_to_one(row: Row, n_past: int) -> None:
     assert abs(integral(np.exp(density(row, n_past))) - 1) < 1e-9
 
@@ -204,7 +199,7 @@ def altered(item: Any, t: int) -> Any:
     return changed
 
 
-@each(quartered, scored_rows())
+@each(one_of_each_class, scored_rows())
 def test_the_future_leaves_the_past_unchanged(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     item = row.scored[3]  # nine steps, in text of one byte each
     changed = [altered(item, t) for t in range(1, 9)]
@@ -233,7 +228,7 @@ def asked(row: Row, scored: sm.Sequences, sources: sm.Sequences) -> tuple[sm.Seq
     return (sources, scored) if row.conditional else (scored, None)
 
 
-@each(quartered, scored_rows())
+@each(one_of_each_class, scored_rows())
 @pytest.mark.products_repeat
 def test_a_sequence_given_its_past_has_the_last_steps_of_the_whole(row: Row) -> None:
     model, (whole, rest, sources) = rough(row), given_their_past(row)
@@ -249,7 +244,7 @@ def test_a_sequence_given_its_past_has_the_last_steps_of_the_whole(row: Row) -> 
     assert_allclose(sums, log_prob, rtol=1e-9, atol=1e-9)
 
 
-@each(quartered, rows())
+@each(one_of_each_class, rows())
 def test_a_stream_after_a_past_goes_on_as_the_batch_does(row: Row) -> None:
     model, (_, rest, sources) = rough(row), given_their_past(row)
     past = rest.past[0]
@@ -259,7 +254,7 @@ def test_a_stream_after_a_past_goes_on_as_the_batch_does(row: Row) -> None:
     close(np.array(streamed), model.log_prob_steps(*asked(row, rest, sources))[0][: len(streamed)], 1e-10)
 
 
-@in_both_dtypes(scored_rows(), 1e-12, 1e-5)
+@in_both_dtypes(of_each_class, scored_rows(), 1e-12, 1e-5)
 def test_batches_order_and_padding_change_nothing(
     row: Row, dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,7 +270,7 @@ def test_batches_order_and_padding_change_nothing(
         close(back[i], steps, tolerance)
 
 
-@each(halved, rows())
+@each(of_each_class, rows())
 def test_the_cursor_agrees_with_the_evaluation_in_batches(row: Row) -> None:
     model, (X, y) = rough(row), row.data
     for i in (3, 4):
@@ -289,7 +284,7 @@ def test_the_cursor_agrees_with_the_evaluation_in_batches(row: Row) -> None:
         close(streamed, np.add.reduceat(steps, first[: len(streamed)]), 1e-10)
 
 
-@each(quartered, rows("symbols", "text"))
+@each(one_of_each_class, rows("symbols", "text"))
 def test_all_that_could_come_next_sums_to_one_and_holds_what_came(row: Row) -> None:
     model = rough(row)
     X, y = row.data
@@ -303,7 +298,7 @@ def test_all_that_could_come_next_sums_to_one_and_holds_what_came(row: Row) -> N
         close(table[np.arange(len(outcomes)), outcomes], steps, 1e-10)
 
 
-@each(quartered, rows("vectors", "bits", "counts", "mixed", "rounded", *SOME_REALS))
+@each(of_each_class, rows("vectors", "bits", "counts", "mixed", "rounded", *SOME_REALS))
 def test_missing_values_are_summed_out_batched_and_one_by_one_or_refused(row: Row) -> None:
     X, y = row.data
     scored = [item.copy() for item in row.scored]
@@ -331,7 +326,7 @@ def test_missing_values_are_summed_out_batched_and_one_by_one_or_refused(row: Ro
     assert not np.isnan(drawn[0][6:]).any()
 
 
-@in_both_dtypes(rows(), 1e-10, 1e-4)
+@in_both_dtypes(one_of_each_class, rows(), 1e-10, 1e-4)
 def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -> None:
     pytest.importorskip("pyro")
     model, item = MODELS[dtype](row), row.scored[3]
@@ -363,7 +358,7 @@ def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -
 # -- units -------------------------------------------------------------------------------------------------------
 
 
-@each(quartered, rows("vectors", "positive"))
+@each(one_of_each_class, rows("vectors", "positive"))
 @pytest.mark.products_repeat
 def test_scaling_the_data_shifts_the_score_by_the_logarithm(row: Row) -> None:
     X, y = row.data
@@ -373,7 +368,7 @@ def test_scaling_the_data_shifts_the_score_by_the_logarithm(row: Row) -> None:
     assert abs(score - (fitted(row).score(X, y) - 2 * np.log(32))) < 1e-9
 
 
-@each(quartered, scored_rows())
+@each(one_of_each_class, scored_rows())
 @pytest.mark.products_repeat
 def test_steps_add_up_and_there_is_one_for_each_unit_and_end(row: Row) -> None:
     model, scored, steps = rough(row), row.scored, steps_in("float64", row)
@@ -384,7 +379,7 @@ def test_steps_add_up_and_there_is_one_for_each_unit_and_end(row: Row) -> None:
     assert_allclose(model.score(*row.data), np.concatenate(steps).sum() / n_units, rtol=1e-13)
 
 
-@each(of_each_class, rows())
+@each(one_of_each_class, rows())
 def test_a_sequence_cannot_end_before_it_begins(row: Row) -> None:
     stream = rough(row).stream(source=row.source(1))
     if row.length == "stop":
@@ -394,7 +389,7 @@ def test_a_sequence_cannot_end_before_it_begins(row: Row) -> None:
             stream.log_end()
 
 
-@each(halved, scored_rows())
+@each(of_each_class, scored_rows())
 def test_the_measure_says_what_was_measured(row: Row) -> None:
     vectors = {"bits": "{0,1}^2", "counts": "N^2", "mixed": "R^1 x N^1", "rounded": "grid^2"} | dict.fromkeys(
         ("vectors", *SOME_REALS), "R^2"
@@ -448,7 +443,7 @@ def test_text_is_counted_in_bytes_however_it_is_read(make: Any, encoding: sm.enc
 # -- drawing -----------------------------------------------------------------------------------------------------
 
 
-@each(quartered, rows(*DISCRETE))
+@each(one_of_each_class, rows(*DISCRETE))
 def test_drawn_strings_are_as_frequent_as_they_are_probable(row: Row) -> None:
     strings, log_prob = outcomes(row)
     n, p = 2_000, np.exp(log_prob)
@@ -463,7 +458,7 @@ def test_drawn_strings_are_as_frequent_as_they_are_probable(row: Row) -> None:
     assert (np.abs(counts - n * p)[common] < 5 * np.sqrt(n * p)[common]).all()
 
 
-@steps_of_densities(quartered, rows("vectors", n_features=1))
+@steps_of_densities(one_of_each_class, rows("vectors", n_features=1))
 def test_drawn_vectors_have_the_entropy_of_the_density(row: Row, n_past: int) -> None:
     log_q, n = density(row, n_past), 1_000
     past = row.scored[0][:n_past]
@@ -489,7 +484,7 @@ def test_states_that_must_end_and_prefixes_that_cannot_be() -> None:
         model.predict_next(np.array([0, 1]))
 
 
-@each(of_each_class, rows())
+@each(one_of_each_class, rows())
 def test_draws_repeat_by_seed_and_have_the_length_asked_for(row: Row) -> None:
     model, before = rough(row), global_state()
     wanted = {"length": 4} if row.length == "given" else {"max_length": 6}
@@ -510,7 +505,7 @@ def test_draws_repeat_by_seed_and_have_the_length_asked_for(row: Row) -> None:
     assert global_state() == before
 
 
-@each(of_each_class, rows())
+@each(one_of_each_class, rows())
 def test_what_is_generated_piece_by_piece_is_what_is_sampled(row: Row) -> None:
     model, prefix = rough(row), row.scored[3][:2]
     wanted = {"length": 4} if row.length == "given" else {"max_length": 6}
@@ -529,7 +524,7 @@ def test_what_is_generated_piece_by_piece_is_what_is_sampled(row: Row) -> None:
         assert [len(x) for x in several] == [6, 6, 6]
 
 
-@each(of_each_class, rows("symbols"))
+@each(one_of_each_class, rows("symbols"))
 def test_the_widest_beam_finds_the_most_probable_strings(row: Row) -> None:
     model, (strings, log_prob) = rough(row), outcomes(row)
     given = {"source": row.source(LONGEST), "n_beams": N_SYMBOLS ** (LONGEST + 1)}
@@ -546,7 +541,7 @@ def test_the_widest_beam_finds_the_most_probable_strings(row: Row) -> None:
     assert_allclose([each.score for each in normalised], np.sort(scores)[::-1][:5], rtol=0, atol=1e-9)
 
 
-@each(halved, rows(), lambda row: row.conditional and not row.model.ignore_source)
+@each(of_each_class, rows(), lambda row: row.conditional and not row.model.ignore_source)
 def test_sources_of_one_length_start_together(row: Row) -> None:
     model = rough(row)
     cursor, sources = model.cursor(), [encode_source(model, row.data[0][i][:4]) for i in (0, 6)]
@@ -558,7 +553,7 @@ def test_sources_of_one_length_start_together(row: Row) -> None:
         together, alone = cursor.advance(together, torch.cat([x, x])), [cursor.advance(s, x) for s in alone]
 
 
-@each(quartered, rows())
+@each(one_of_each_class, rows())
 def test_states_of_a_cursor_are_values(row: Row) -> None:
     """Many sequences start from one cursor, and what is advanced or selected stays as it was."""
     model, item = rough(row), row.scored[3]
@@ -582,7 +577,7 @@ def test_states_of_a_cursor_are_values(row: Row) -> None:
     assert_allclose(log_prob(again, steps[1]), before, rtol=0, atol=1e-10 * max(1.0, float(np.abs(before).max())))
 
 
-@each(of_each_class, rows("symbols", "text"))
+@each(one_of_each_class, rows("symbols", "text"))
 def test_a_beam_of_one_is_greedy(row: Row) -> None:
     model, prefix = rough(row), None if row.kind == "text" else row.scored[3][:2]
     wanted = {"length": 5} if row.length == "given" else {"max_length": 5}
@@ -639,7 +634,7 @@ def test_texts_end_where_they_are_told_to() -> None:
 # -- keeping and repeating ---------------------------------------------------------------------------------------
 
 
-@each(quartered, scored_rows())
+@each(one_of_each_class, scored_rows())
 @pytest.mark.products_repeat
 def test_a_saved_model_gives_the_same_figures(row: Row, tmp_path: Path) -> None:
     model = rough(row)
@@ -655,7 +650,7 @@ def test_a_saved_model_gives_the_same_figures(row: Row, tmp_path: Path) -> None:
 
 
 @pytest.mark.products_repeat
-@each(of_each_class, [row for row in rows("symbols", "text") if not row.family.reads_times])
+@each(one_of_each_class, [row for row in rows("symbols", "text") if not row.family.reads_times])
 def test_sequences_come_back_from_as_many_bytes_as_they_are_worth(row: Row) -> None:
     model, (X, y) = rough(row), row.data
     data = sm.compress(model, X, y)
@@ -675,7 +670,7 @@ def test_what_is_no_model_is_refused(content: bytes, tmp_path: Path) -> None:
         sm.load(tmp_path / "file")
 
 
-@each(quartered, scored_rows())
+@each(one_of_each_class, scored_rows())
 @pytest.mark.products_repeat
 def test_the_same_seed_fits_the_same_model_and_global_state_is_left_alone(row: Row) -> None:
     with torch.random.fork_rng(devices=[]):
@@ -692,7 +687,7 @@ def learns(name: str, grad: torch.Tensor | None) -> bool:
     return bool(grad.any(-1).all() if name == "segment" else grad.any())  # segments: a row for source and target each
 
 
-@each(quartered, rows(), lambda row: isinstance(row.model, NeuralModel))
+@each(one_of_each_class, rows(), lambda row: isinstance(row.model, NeuralModel))
 def test_every_weight_of_a_network_learns(row: Row) -> None:
     model = copy.deepcopy(rough(row))
     assert isinstance(model, NeuralModel)
@@ -809,7 +804,7 @@ def test_a_hyperparameter_that_cannot_be_leaves_an_earlier_fit_alone(wrong: dict
     assert_allclose(model.set_params(**kept).log_prob(X), before, rtol=1e-5, atol=1e-5)
 
 
-@each(of_each_class, rows())
+@each(one_of_each_class, rows())
 def test_a_model_is_asked_for_what_it_was_fitted_to(row: Row) -> None:
     model, X, other = rough(row), row.data[0], row.scored[2]
     if row.conditional:
@@ -837,7 +832,7 @@ def test_what_is_not_fitted_says_so() -> None:
 # -- scikit-learn's tools ----------------------------------------------------------------------------------------
 
 
-@each(of_each_class, scored_rows())
+@each(one_of_each_class, scored_rows())
 def test_clones_and_nested_parameters(row: Row) -> None:
     from sklearn.base import clone
 

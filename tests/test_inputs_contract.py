@@ -97,6 +97,7 @@ def fitted_once(name: str, kind: str) -> sm.SequenceModel:
     return fitted(name, kind, data(kind))
 
 
+@pytest.mark.quick_cases(10)
 @each_row
 def test_it_is_one_probability_of_x(name: str, kind: str) -> None:
     model, X = fitted(name, kind), data(kind, 1, (3,))
@@ -113,6 +114,7 @@ def test_it_is_one_probability_of_x(name: str, kind: str) -> None:
     assert np.trapezoid(density, nodes) == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.quick_cases(7)
 @each_row
 def test_the_unit_of_x_shifts_the_score_and_that_of_inputs_does_not(name: str, kind: str) -> None:
     X = data(kind)

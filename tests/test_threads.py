@@ -26,7 +26,7 @@ import seqmodels as sm
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.inspection import gradient_by_lag
 from seqmodels.neural.model import NeuralModel
-from tests.families import Row, fitted, halved, rows
+from tests.families import Row, fitted, halved, marked, one_of_each_class, rows
 
 SYMBOLS = [np.array([0, 1, 2, 1]), np.array([2, 0]), np.array([1, 1, 0, 2, 2])]
 SMALL: dict[str, Any] = {"d_model": 8, "n_layers": 2, "max_steps": 3, "batch_size": 2}
@@ -109,7 +109,9 @@ def _all_is_imported() -> None:
         everything_asked(fitted(row), row)
 
 
-@pytest.mark.parametrize("row", [row for row in halved(rows()) if row.length == "given"], ids=str)
+@pytest.mark.parametrize(
+    "row", marked([row for row in halved(rows()) if row.length == "given"], one_of_each_class), ids=str
+)
 def test_scoring_changes_nothing(row: Row) -> None:
     model = copy.deepcopy(fitted(row))
     # Fitted in float64, in which the weights of a network are not: each is asked in another dtype than what it holds.
@@ -225,6 +227,7 @@ def in_two_dtypes() -> list[Callable[[], Any]]:
     return [lambda m=m, x=x: m.log_prob_steps([x]) for m in (single, double) for x in SYMBOLS]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "jobs",
     [

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 LOGS = ROOT / "results" / "release"
 STEPS = {
     "installable": "dry runs of every installation, system and Python",
-    "test": "lint, types and all tests but the slow ones",
-    "test-slow": "installations, whole pages, several processes, the smallest measurements",
+    "test": "lint, types and the quick tier of the tests",
+    "test-slow": "the other tests: combinations, whole pages, several processes, installations, scripts",
     "docs-check": "the pages as programs with the budgets that they have",
     "perturbed": "all tests with products rounded otherwise",
     "other-machine": "all tests with other instructions, threads, zone and locale",

@@ -82,6 +82,7 @@ def test_a_run_is_had_again(call, book, tmp_path):
     assert first["models"]["text-density"]["lstm"]["training"]["optimizer"]["class"] == "AdamW"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_plain_pages")
 def test_recordings_tables_and_pairs(call, recordings, tmp_path):
     frame = pd.DataFrame({"who": np.repeat(np.arange(12), 9), "x": np.random.default_rng(0).normal(size=108)})
@@ -174,6 +175,7 @@ def one_line(result) -> str:
     return lines[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_plain_pages")
 def test_another_comparison_is_not_overwritten_unasked(call, book, tmp_path):
     out = tmp_path / "out"

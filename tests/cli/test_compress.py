@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 
 def test_a_file_comes_back_without_a_model(call, book, tmp_path):
     done = call("compress", book, "--json")
@@ -18,6 +20,7 @@ def test_a_file_comes_back_without_a_model(call, book, tmp_path):
     assert book.read_bytes() == content
 
 
+@pytest.mark.slow
 def test_a_file_comes_back_by_a_model(call, book, tmp_path):
     model, coded = tmp_path / "ngram.safetensors", tmp_path / "book.sqm"
     assert call("fit", "ngram", book, "--set", "order=3", "--out", model, "-q").exit_code == 0

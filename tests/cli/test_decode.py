@@ -63,6 +63,7 @@ def test_states_are_those_of_the_library(call, series):
     assert (posterior.argmax(1) != paths).any()  # the probability is that of the state on the path, not the largest
 
 
+@pytest.mark.slow
 def test_table_picture_and_summary_are_written(call, series, tmp_path):
     file, saved = series
     out, picture = tmp_path / "states.csv", tmp_path / "states.svg"
@@ -86,6 +87,7 @@ def test_table_picture_and_summary_are_written(call, series, tmp_path):
     assert pyplot.get_fignums() == []
 
 
+@pytest.mark.slow
 def test_symbols_of_texts_stand_beside_their_states(call, book, tmp_path):
     saved = tmp_path / "text.safetensors"
     book.write_text(book.read_text()[:400])

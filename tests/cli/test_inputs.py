@@ -136,6 +136,7 @@ def test_what_reads_what(tmp_path, recordings):
         assert repr(dataset_of(str(path), None, options)) == repr(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_plain_pages")
 def test_any_data_are_compared(call, states, tmp_path):
     given = ["--by", "who", "--models", "ngram", "--quick", "--steps", 1, "--out", tmp_path / "out"]
@@ -236,6 +237,7 @@ def test_networks_read_what_inputs_names_and_others_say_what_to_do(call, heated,
     assert "input_effects__emissions = True" in chosen.stdout, chosen.output
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_plain_pages")
 def test_what_inputs_are_worth_is_compared(call, heated, tmp_path):
     file, _ = heated

@@ -14,6 +14,7 @@ def test_what_holds_no_comparison_is_said(call, tmp_path):
         assert said in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_undrawn")
 def test_the_page_is_the_one_that_compare_wrote(call, book, tmp_path):
     out = tmp_path / "out"

@@ -29,6 +29,7 @@ def test_all_public_names_are_there(package: str) -> None:
     assert all(hasattr(module, name) for name in module.__all__)
 
 
+@pytest.mark.slow
 def test_an_hmm_loads_no_other_family() -> None:
     code = (
         "import sys, seqmodels; seqmodels.HMM; "

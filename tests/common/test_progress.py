@@ -108,6 +108,7 @@ def test_models_and_evaluations_show_one_by_default(monkeypatch: pytest.MonkeyPa
     assert shown(terminal)[before:] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* of 6 draws came from trajectories that diverged")
 def test_forecasts_and_draws_of_a_posterior_show_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = a_terminal(monkeypatch)

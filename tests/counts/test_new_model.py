@@ -40,6 +40,7 @@ def by_definition(source: np.ndarray, x: np.ndarray, length: Length, conditional
     return np.array(steps)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("length", "conditional", "adaptive"), CASES)
 def test_it_is_its_definition(length: Length, conditional: bool, adaptive: bool) -> None:
     """Many sequences in batches, and all at once one step after the other."""

@@ -124,6 +124,7 @@ def test_frames_are_held_to_the_same_rules() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_table_of_many_columns_takes_no_time_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns of numbers are not looked at one by one: a frame of 4,000 took 3 s."""
     looked_at = []

@@ -342,6 +342,7 @@ def test_however_symbols_are_stored_they_score_as_in_memory(
         assert_allclose(model.score(stays), model.score([x]), rtol=1e-12)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "model",
     [
@@ -403,6 +404,7 @@ def test_texts_on_disk_give_the_figures_of_texts_in_memory(
     assert_allclose(fitted.log_prob_steps(on_disk(tmp_path / "x.txt"))[0], fitted.log_prob_steps([text])[0], atol=2e-5)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("stored", ["<u2", "parquet", "arrow", "folder"])
 def test_many_ranges_are_shuffled_by_blocks_and_training_is_resumed_in_one(
     stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -429,6 +431,7 @@ def test_many_ranges_are_shuffled_by_blocks_and_training_is_resumed_in_one(
     assert_allclose(resumed.history_["log_prob"], whole.history_["log_prob"], rtol=1e-5)  # products of float32
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("stored", ["<u2", "parquet", "arrow", "folder"])
 def test_mini_batches_from_all_over_are_resumed(stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqmodels.hmm.corpus.ELEMENTS_FROM_DISK", 1 << 14)  # subsequences, in groups

@@ -17,6 +17,7 @@ def cepstra() -> Speech:
     return speech(24, 4, features="mfcc")
 
 
+@pytest.mark.slow
 def test_speech_repeats_by_seed_and_differs_between_seeds(said: Speech) -> None:
     assert sha256(speech(24, 4).sequences) == sha256(said.sequences)
     assert sha256(speech(24, 4, random_state=1).sequences) != sha256(said.sequences)
@@ -82,6 +83,7 @@ def test_speakers_are_clusters_and_survive_a_split(cepstra: Speech) -> None:
     assert len(train) == 18
 
 
+@pytest.mark.slow
 def test_a_language_has_every_phone_and_its_own_order_of_them() -> None:
     def transcripts(n: int, language: int) -> list[str]:
         said = speech(n, 1, syllables=(20, 20), language=language, random_state=5)

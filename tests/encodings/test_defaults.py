@@ -23,6 +23,7 @@ def model(**arguments: object) -> sm.GRU:
     return sm.GRU(d_model=4, max_steps=2).set_params(**arguments)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "x", [[WALK], [SEASON], [WALK, WALK + 0.1 * LEVEL], [HOLE]], ids=["walk", "season", "two", "hole"]
 )
@@ -61,6 +62,7 @@ def test_a_network_holds_out_a_season_more_of_a_series() -> None:
     assert fitted.d_model_ == 32  # of a short series
 
 
+@pytest.mark.slow
 def test_a_network_takes_few_steps_on_a_short_series() -> None:
     shown = [LEVEL[:40]]
     assert int(sm.GRU(d_model=2).fit(shown, validation=None).history_["step"].max()) == 25

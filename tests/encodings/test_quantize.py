@@ -110,6 +110,7 @@ def test_the_density_of_the_next_value_integrates_to_one(name: str) -> None:
         assert np.isfinite(model.log_prob([np.array([[far]])])[0])
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_forecasts_are_those_of_draws(encoding: str) -> None:
     model, n = fitted("ngram", encoding, FIRST), 4_000
@@ -159,6 +160,7 @@ def test_models_around_others_and_other_hidden_markov_models_read_cells(make: Ca
     assert_allclose(streamed, model.log_prob_steps(FIRST)[1], atol=2e-5)
 
 
+@pytest.mark.slow
 def test_an_audit_finds_that_it_sums_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = auditing.EFFORTS["quick"]
     monkeypatch.setitem(auditing.EFFORTS, "quick", replace(quick, n_points=2_000, n_draws=100))  # of one feature

@@ -60,6 +60,7 @@ EACH = [
 ]
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(("model", "chain"), EACH)
 def test_a_stream_and_predictions_agree_with_the_evaluation_in_batches(model: str, chain: str) -> None:
     pytest.importorskip("pyro")
@@ -80,6 +81,7 @@ def fitted_with_holes(model: str, chain: str) -> sm.SequenceModel:
     return MODELS[model](encoding=CHAINS[chain]()).fit(with_holes(), validation=None)
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(("model", "chain"), EACH)
 def test_where_values_are_missing_a_stream_agrees_with_batches(model: str, chain: str) -> None:
     pytest.importorskip("pyro")
@@ -106,6 +108,7 @@ def fitted_to_one_feature(chain: str) -> sm.SequenceModel:
     return MODELS["hmm"](encoding=CHAINS[chain]()).fit([x[:, :1] for x in with_holes()], validation=None)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("past", [3, 18, 31])
 def test_after_missing_values_densities_integrate_to_one(chain: str, past: int) -> None:
@@ -123,6 +126,7 @@ def test_after_missing_values_densities_integrate_to_one(chain: str, past: int) 
     assert abs(np.trapezoid(density * slope, nodes) - 1) < 1e-9
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("model", ["hmm", "lstm"])
 def test_after_missing_values_forecasts_are_the_moments_of_what_is_drawn(model: str, chain: str) -> None:
@@ -163,6 +167,7 @@ def test_the_score_has_no_unit_and_a_file_keeps_the_model(chain: str, tmp_path: 
     assert_allclose(again.log_prob_steps(ITEMS)[0], model.log_prob_steps(ITEMS)[0], rtol=1e-12)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("model", ["hmm", "hmm-ar", "lstm"])
 def test_forecasts_are_the_moments_of_what_is_drawn(model: str, chain: str) -> None:
@@ -289,6 +294,7 @@ def given_inputs(items: list[np.ndarray]) -> sm.Sequences:
     return sm.Sequences(items, inputs=inputs, input_names=["u", "v"])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("model", READ_INPUTS)
 @pytest.mark.parametrize("chain", ["log-differences", "seasonal"])
 def test_inputs_are_those_of_the_frame_whose_difference_is_read(model: str, chain: str) -> None:
@@ -315,6 +321,7 @@ def test_inputs_are_those_of_the_frame_whose_difference_is_read(model: str, chai
         one.stream().update(x[0])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("model", READ_INPUTS)
 def test_with_inputs_forecasts_are_the_moments_of_what_is_drawn(model: str) -> None:
     pytest.importorskip("pyro")

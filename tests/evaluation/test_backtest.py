@@ -87,6 +87,7 @@ def test_models_are_fitted_to_the_times_and_inputs_of_what_they_are_given(make: 
     assert_array_equal(goes_on.log_prob(x), by_hand.log_prob(x))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("make", [of_times, of_inputs])
 def test_models_that_are_fitted_anew_get_the_times_and_inputs_of_training_and_history(make: Callable[[], Any]) -> None:
     x = observed_at_times()
@@ -180,6 +181,7 @@ def test_scores_are_those_of_the_forecasts() -> None:
     assert "ar" in repr(result)
 
 
+@pytest.mark.slow
 def test_the_true_model_covers_and_beats_the_naive_one() -> None:
     x = autoregression(3000)
     model = sm.HMM(1, observation=sm.AutoregressiveGaussian(2), encoding=sm.Standardize(), max_iter=5)
@@ -190,6 +192,7 @@ def test_the_true_model_covers_and_beats_the_naive_one() -> None:
     assert table.loc["true", "crps"] < 0.8 * table.loc["naive", "crps"]
 
 
+@pytest.mark.slow
 def test_sampled_and_exact_scores_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     x = [walk(120, 2, seed) @ np.array([[1.0, 0.5], [0.0, 30.0]]) for seed in range(3)]
     model = sm.HMM(2, observation=sm.GaussianMixture(1, "full"), encoding=sm.Standardize(), max_iter=5).fit(x)

@@ -189,6 +189,7 @@ def test_threads_that_overlap_leave_warnings_as_they_were() -> None:
     assert (warnings.showwarning, warnings.filters) == before
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_processes_too() -> None:
     results = parallel_fits.run([("pid", partial(os.getpid)), ("long", partial(time.sleep, 600))], 2)
     key, _ = next(results)

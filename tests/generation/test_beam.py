@@ -161,6 +161,7 @@ def counter(length: Length = "stop") -> sm.HMM:
     return model.fit(symbols, symbols)
 
 
+@pytest.mark.slow
 def test_sources_are_searched_together_as_one_by_one() -> None:
     for model, sources in ((reader(), X), (counter(), [np.array([0, 1]), np.array([1]), np.array([1, 0])] * 2)):
         together = model.predict(sources, n_beams=4, n_best=3, max_length=5)
@@ -235,6 +236,7 @@ def test_targets_may_be_longer_where_sources_are() -> None:
     assert [len(item) for item in found] == [3, 8]
 
 
+@pytest.mark.slow
 def test_by_default_a_target_may_be_as_long_as_those_of_the_fit_were(tmp_path: Path) -> None:
     never = sm.HMM(1, random_state=0).fit([[0], [0, 0, 0]], [[0] * 90, [0] * 70])  # an end is hardly ever due
     assert never.target_lengths_ == TargetLengths(90, 40)

@@ -101,6 +101,7 @@ def test_bits() -> None:
     assert_allclose([features.crps(np.array([y])) for y in (0.0, 1.0)], [[0.16], [0.36]])  # the Brier score
 
 
+@pytest.mark.slow
 def test_crps_of_draws_has_the_true_mean_for_any_number_of_draws() -> None:
     rng, y = np.random.default_rng(0), np.array([0.7])
     expected = GaussianFeatures(np.ones(1), np.zeros((1, 1)), np.ones((1, 1))).crps(y)[0]
@@ -138,6 +139,7 @@ OBSERVATIONS = (
 )
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
 def test_each_feature_has_the_distribution_of_draws(observation: sm.observations.Observation) -> None:
     """Of a mixture of two rows and three states, against the observation's own draws; in raw units."""
@@ -251,6 +253,7 @@ def test_mixtures_of_cells_are_those_of_draws(n_parts: int) -> None:
     assert_allclose(features.cdf(features.quantiles(LEVELS)), np.tile(LEVELS[:, None], 2), rtol=1e-6)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("n_parts", "tolerance"), [(1, 1e-6), (30, 1e-5)])
 def test_crps_of_cells_is_its_definition(n_parts: int, tolerance: float) -> None:
     features = features_of_cells(n_parts)

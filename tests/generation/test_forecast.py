@@ -19,7 +19,7 @@ from seqmodels.encodings import OpenSymbols
 from seqmodels.encodings.raw_data import Data
 from seqmodels.generation.cursor import ClosedFormCursor, ReadingCursor, read_steps
 from seqmodels.plot.style import WIDTH
-from tests.families import Row, fitted, rough, rows
+from tests.families import Row, fitted, marked, one_of_each_class, rough, rows
 
 mpl.use("agg")
 MEANS, DEVIATIONS = [[0.0], [5.0]], [1.0, 2.0]
@@ -113,7 +113,7 @@ def test_a_random_walk_has_the_variance_of_its_steps() -> None:
 # -- every family ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", one_of_each_family(), ids=str)
+@pytest.mark.parametrize("row", marked(one_of_each_family(), one_of_each_class), ids=str)
 def test_one_step_ahead_is_predict_next(row: Row) -> None:
     model, (X, y) = rough(row), row.data
     X, y = X[1:3], None if y is None else y[1:3]  # one step and six
@@ -133,7 +133,7 @@ def test_one_step_ahead_is_predict_next(row: Row) -> None:
     assert np.isfinite(frame[frame["step"] == 1].select_dtypes("number")).all(axis=None)
 
 
-@pytest.mark.parametrize("row", one_of_each_family(), ids=str)
+@pytest.mark.parametrize("row", marked(one_of_each_family(), one_of_each_class), ids=str)
 def test_reading_at_once_is_reading_step_by_step(row: Row) -> None:
     model, cursor = fitted(row), fitted(row).cursor()
     if not isinstance(cursor, ReadingCursor):

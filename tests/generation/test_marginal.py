@@ -70,6 +70,7 @@ def test_targets_are_summed_over_and_sources_are_not(name: str) -> None:
     assert model.log_prob_marginal(["the hat"], ["the cat"], beam=None) == pytest.approx([exact], rel=1e-9)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_beam_lies_between_the_usual_spelling_and_all(name: str) -> None:
     model = fitted(name)
@@ -82,6 +83,7 @@ def test_a_beam_lies_between_the_usual_spelling_and_all(name: str) -> None:
     assert model.log_prob_marginal(TEXTS, beam=10**6) == pytest.approx(exact, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_what_is_drawn_is_right_in_the_mean() -> None:
     """Nine letters alike in pieces of one, two and three, by a chain over the pieces that is known."""
     spelling, text = [b"a", b"aa", b"aaa"], b"a" * 9

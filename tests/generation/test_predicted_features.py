@@ -246,6 +246,7 @@ def test_gaussians_of_several_steps_are_those_of_each_prediction() -> None:
     assert mixtures_of_steps(past, *affine) is None
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("power", "nu"), [(0.5, 5.0), (0.5, 2.2), (1.0, 1.5)])
 def test_a_power_of_t_densities_has_their_quantiles_mean_and_score(power: float, nu: float) -> None:
     twin = stats.t(nu, 2.0, 0.5)

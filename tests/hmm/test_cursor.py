@@ -26,6 +26,7 @@ def encoded(model: sm.HMM, x: np.ndarray) -> torch.Tensor:
     return torch.as_tensor(model.encoding_.encode(x))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("n_states", "order", "terms"), [(1, 1, 1 << 22), (2, 3, 1 << 22), (2, 3, 50)])
 def test_steps_read_together_give_the_state_of_single_steps(
     n_states: int, order: int, terms: int, monkeypatch: pytest.MonkeyPatch

@@ -71,6 +71,7 @@ def test_the_gradient_of_every_density_is_that_of_its_log_probability(name: str)
     assert_allclose((up - down) / 2e-5, float(gradient @ step), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_columns_have_the_errors_of_each_density() -> None:
     counts, reals = SAMPLES["zero-inflated"][1], SAMPLES["gamma"][1]
     x = [np.column_stack([reals, counts])]

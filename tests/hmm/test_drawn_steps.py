@@ -82,6 +82,7 @@ def test_steps_at_their_times(times: list[float] | None, prefix: list[int] | Non
     assert worst_deviation(drawn, dict(zip(paths, p / p.sum(), strict=True)), n) < 4.5
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("order", [1, 2])
 def test_regressions_on_deviations_are_drawn_as_step_by_step(order: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ OBSERVATIONS: list[tuple[Any, Any]] = [
 ]
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(("observation", "x"), OBSERVATIONS, ids=[repr(each) for each, _ in OBSERVATIONS])
 @pytest.mark.filterwarnings("ignore:the parameters are not at the maximum", "ignore:the best start")
 def test_estimates_are_the_models_attributes(observation: Any, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +59,7 @@ def test_estimates_are_the_models_attributes(observation: Any, x: Any, monkeypat
 GIVEN_INPUTS = [sm.GaussianMixture(1), sm.GaussianMixture(1, "full"), sm.AutoregressiveGaussian(1), sm.Poisson()]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("observation", [*GIVEN_INPUTS, sm.Bernoulli(), sm.Categorical()], ids=repr)
 @pytest.mark.filterwarnings("ignore:the parameters are not at the maximum", "ignore:the best start")
 def test_estimates_given_inputs_are_the_models_attributes(observation: Any, monkeypatch: pytest.MonkeyPatch) -> None:

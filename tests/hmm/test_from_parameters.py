@@ -114,6 +114,7 @@ def given_heat(seed: int, kind: str) -> Sequences:
     return Sequences(items, inputs=inputs, input_names=["heat", "wind"])
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("kind", "which"),
     [

@@ -46,6 +46,7 @@ def steps_of_all_lags(past_filter: PastFilter, x: np.ndarray) -> Iterator[tuple[
         yield t + 1, past[0]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("order", "size", "share"), SETTINGS)
 def test_what_is_known_of_the_past_is_that_of_a_filter_of_all_lags(order: int, size: int, share: float) -> None:
     past_filter = PastFilter(*regression(order, size))

@@ -25,6 +25,7 @@ def fitted(name: str) -> HiddenChainModel:
     return MODELS[name]().fit(ITEMS)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", MODELS)
 def test_paths_are_drawn_from_the_posterior(name: str) -> None:
     model, n = fitted(name), 2_000

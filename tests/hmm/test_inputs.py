@@ -387,6 +387,7 @@ def emitted(kind: str, seed: int = 0, lengths: tuple[int, ...] = (40, 25, 30)) -
     return sm.Sequences(items, inputs=inputs, input_names=["noise", "heat"])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("observation", "kind"), EMITTED)
 def test_emissions_given_inputs(observation: Any, kind: str, tmp_path: Path) -> None:
     X = emitted(kind)
@@ -505,6 +506,7 @@ def started(seed: int, lengths: tuple[int, ...], slope: float = 1.5) -> sm.Seque
     return sm.Sequences(items, inputs=inputs, input_names=["heat", "noise"])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "others", [{}, {"input_effects__transitions": ["noise"]}, {"input_effects__emissions": ["noise"]}]
 )

@@ -51,6 +51,7 @@ MODELS: dict[str, type[HiddenChainModel]] = {
 }
 ROWS = [(model, density) for model in MODELS for density in DENSITIES if model != "MarkovSwitchingAR"]
 ROWS += [("MarkovSwitchingAR", "GaussianMixture")]
+QUICK = {*zip([*MODELS][:3] * 2, DENSITIES, strict=True), ROWS[-1]}  # each model, and each density by one of them
 
 
 def data_of(model: str, items: list[np.ndarray]) -> Any:
@@ -181,7 +182,9 @@ def outcome(model: str, density: str, ability: str) -> str:
     return "yes"
 
 
-@pytest.mark.parametrize(("model", "density"), ROWS)
+@pytest.mark.parametrize(
+    ("model", "density"), [pytest.param(*row, marks=[] if row in QUICK else pytest.mark.slow) for row in ROWS]
+)
 def test_every_cell_is_yes_or_a_listed_refusal(model: str, density: str) -> None:
     for ability in ABILITIES:
         result = outcome(model, density, ability)

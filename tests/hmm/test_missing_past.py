@@ -76,6 +76,7 @@ def test_one_state_is_the_joint_gaussian_of_all_frames(observation: sm.Autoregre
         assert_allclose(steps, kalman_steps(model, x), atol=1e-9)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
 def test_one_state_fitted_with_missing_values_is_the_joint_gaussian(
@@ -98,6 +99,7 @@ def test_one_state_fitted_with_missing_values_is_the_joint_gaussian(
     assert model.shared_autoregression_ is None
 
 
+@pytest.mark.slow
 def test_em_of_one_state_finds_the_maximum_with_missing_values() -> None:
     observation = sm.AutoregressiveGaussian(1, ridge=0.0)
     model = sm.HMM(1, observation=observation, dtype="float64", tol=0, max_iter=100).fit(HOLES[:2])
@@ -122,6 +124,7 @@ def test_partial_fit_of_one_state_filters_with_what_it_has() -> None:
         assert_allclose(steps, kalman_steps(model, x), atol=1e-9)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
 @pytest.mark.parametrize("n_states", [1, 3])
 def test_batch_stream_and_prefix_agree(observation: sm.AutoregressiveGaussian, n_states: int) -> None:
@@ -148,6 +151,7 @@ def test_the_density_of_what_is_observed_integrates_to_one() -> None:
         assert_allclose(float(predicted.log_prob(torch.tensor([0.5, -1.0]).double())), whole, atol=1e-9)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
 def test_em_never_falls(observation: sm.AutoregressiveGaussian) -> None:
     model = sm.HMM(3, observation=observation, dtype="float64", tol=0, max_iter=15, n_init=1).fit(HOLES)
@@ -196,6 +200,7 @@ def test_every_question_takes_missing_values(tmp_path: Path) -> None:
     assert_allclose(order.log_prob(HOLES), model.log_prob(HOLES), rtol=1e-6)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("algorithm", ["stepwise", "gradient"])
 def test_other_algorithms_learn_from_missing_values(algorithm: str) -> None:
     model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), algorithm=algorithm, max_iter=5).fit(HOLES)
@@ -217,6 +222,7 @@ def test_each_feature_given_the_others_is_the_rest_of_the_joint_density() -> Non
         assert_allclose(conditionals[t, 0], joint - others, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_rows_that_have_the_same_missing_values_are_filtered_as_each_by_itself() -> None:
     observation = sm.AutoregressiveGaussian(3, min_covariance=1e-3)
     x = with_holes(simulated([120]), 0.3)

@@ -62,6 +62,7 @@ def test_of_a_transition_all_other_parameters_are_maximised_over() -> None:
         assert_allclose(profile - best, chi2.ppf(0.95, 1) / 2, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_of_a_slope_all_other_parameters_are_maximised_over() -> None:
     x = driven_counts()
     model, theta = driven_model(x)

@@ -164,6 +164,7 @@ def rows_of(leave: np.ndarray) -> np.ndarray:
     return np.array([[1 - leave[0], leave[0]], [leave[1], 1 - leave[1]]])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("start", ["free", "stationary", "uniform"])
 def test_of_two_states_of_a_gaussian(start: Any) -> None:
     model = fitted(2, TWO_LEVELS, observation=sm.GaussianMixture(1), start=start)
@@ -210,6 +211,7 @@ def test_of_two_states_of_a_poisson_in_other_units_of_the_hessian() -> None:
     assert_allclose(errors(frame, "transition")[1:3], expected[:2], rtol=2e-4)
 
 
+@pytest.mark.slow
 def test_of_two_states_of_an_autoregression() -> None:
     generator, x = np.random.default_rng(2), []
     for _ in range(3):
@@ -381,6 +383,7 @@ def driven_model(x: sm.Sequences, ridge: float = 0.0) -> tuple[sm.HMM, np.ndarra
     return model, np.concatenate([*chain, model.emission_slopes_[:, 0, 1]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ridge", [0.0, 20.0])
 def test_of_two_states_whose_transitions_and_emissions_depend_on_inputs(ridge: float) -> None:
     x = driven_counts()

@@ -43,6 +43,7 @@ def test_a_local_level_is_a_regression_with_a_walk_for_noise() -> None:
     assert in_other_units.input_effects(doubled)["input"].tolist() == ["b"]
 
 
+@pytest.mark.slow
 def test_a_stationary_system_is_a_regression_with_an_autoregression_for_noise() -> None:
     rng = np.random.default_rng(1)
     u, noise = rng.normal(size=(N, 2)), rng.normal(size=N + 1)

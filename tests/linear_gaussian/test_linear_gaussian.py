@@ -78,6 +78,7 @@ def test_a_long_series_streams_as_it_is_scored() -> None:
 # -- fitting ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("start", ["learned", "stationary", "diffuse"])
 def test_a_fit_rises_and_says_so(start: Any) -> None:
     x = walks()

@@ -172,6 +172,7 @@ def test_a_fit_finds_the_numbers_of_what_was_drawn() -> None:
     assert_allclose(other.log_prob(X), model.log_prob(X), atol=1e-2)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_step_by_step_and_several_at_once(name: str) -> None:
     X = irregular()
@@ -200,6 +201,7 @@ def test_step_by_step_and_several_at_once(name: str) -> None:
     )
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_forecasts_and_draws_are_of_the_times_that_are_asked_for(name: str, tmp_path: Path) -> None:
     X = irregular()

@@ -270,6 +270,7 @@ def stepwise(cursor: StepperCursor, steps: ArraySteps, values: np.ndarray, sourc
     return np.array([*found, float(log_end)])
 
 
+@pytest.mark.quick_cases(12)
 @pytest.mark.parametrize(
     ("network", "head", "spec"),
     [

@@ -40,6 +40,7 @@ def cases() -> list[tuple[NeuralModel, str]]:
     return [(m, k) for m in MODELS for k in ("vectors", "symbols") if k == "vectors" or m.observation == "auto"]
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(("model", "kind"), cases())
 def test_batches_streams_and_files_agree(model: NeuralModel, kind: str, tmp_path: Path) -> None:
     X = drawn(kind)
@@ -100,6 +101,7 @@ def test_ahead_and_drawn(model: NeuralModel, kind: str) -> None:
         cursor.given(state, torch.zeros(1, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["vectors", "symbols"])
 def test_what_inputs_say_is_learned(kind: str) -> None:
     X, test = drawn(kind, 1, (60,) * 12), drawn(kind, 2, (60,) * 6)

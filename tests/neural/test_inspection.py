@@ -94,6 +94,7 @@ def test_self_attention_is_the_softmax_of_scaled_products() -> None:
         np.testing.assert_allclose(found, scores.softmax(1), rtol=0, atol=1e-12)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "options",
     [

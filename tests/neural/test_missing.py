@@ -38,6 +38,7 @@ def rough(model: Any) -> Any:
     return model
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_batch_cursor_and_stream_agree(name: str) -> None:
     model = rough(MODELS[name].clone().fit(HOLES, validation=None))
@@ -77,6 +78,7 @@ def test_where_values_are_missing_is_read() -> None:
     assert abs(model.log_prob_steps([missing])[0][1] - model.log_prob_steps([filled])[0][1]) > 1e-3
 
 
+@pytest.mark.slow
 def test_training_learns_from_what_is_observed() -> None:
     t = np.arange(60)[:, None]
     waves = [

@@ -166,6 +166,7 @@ def test_seconds_alone_end_a_fit_and_steps_repeat_it():
     assert small().fit(SYMBOLS).score(SYMBOLS) == pytest.approx(small().fit(SYMBOLS).score(SYMBOLS), rel=1e-5)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "make",
     [

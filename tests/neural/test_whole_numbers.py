@@ -24,6 +24,7 @@ def rolls(n: int = 16) -> list[np.ndarray]:
     return [np.repeat((rng.random((10, 40)) < 0.05).astype(float), 2, axis=0) for _ in range(n)]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("scale", [0.05, 1.0, 30.0, 3e4])
 def test_counts_of_any_size_are_learned_from_the_first_step(scale: float) -> None:
     X = counts(scale)

@@ -66,6 +66,7 @@ def test_one_gaussian_is_the_estimate_of_maximum_likelihood_in_raw_units() -> No
     assert model.measure_.space == "ends of intervals^2"
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("density", "draw"), DENSITIES, ids=lambda x: repr(x))
 def test_em_never_goes_down_and_what_is_fitted_scores_decodes_and_smooths(
     density: Observation, draw: str, tmp_path: Path

@@ -47,6 +47,7 @@ def test_probabilities_are_those_of_the_cdf_and_moments_those_within(density: De
             assert_allclose(moments[i, s], expected, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.quick_cases(1)
 @LINES
 def test_gradients_are_those_of_differences_and_finite_far_away(density: Density) -> None:
     line = density.observation

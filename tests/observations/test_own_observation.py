@@ -59,6 +59,7 @@ def test_its_density_is_scipys() -> None:
     np.testing.assert_allclose(Gamma().log_prob(output_parameters, x), expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_network_learns_it_in_raw_units(fitted: sm.GRU) -> None:
     best = float(np.concatenate([stats.gamma.logpdf(x, 3.0, scale=20.0).sum(1) for x in X]).mean())
     assert fitted.score(X) == pytest.approx(best, abs=0.1)

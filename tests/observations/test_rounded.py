@@ -85,6 +85,7 @@ CASES = [
 every = pytest.mark.parametrize("case", CASES, ids=str)
 
 
+@pytest.mark.quick_cases(2)
 @every
 def test_probabilities_sum_to_one_over_the_grid_and_draws_are_on_it(case: Case) -> None:
     X = case.sequences()
@@ -108,6 +109,7 @@ def test_probabilities_sum_to_one_over_the_grid_and_draws_are_on_it(case: Case) 
     assert (np.abs(counts - expected) < 5 * np.sqrt(expected)).all()
 
 
+@pytest.mark.quick_cases(1)
 @every
 def test_one_state_is_the_estimate_of_maximum_likelihood(case: Case) -> None:
     X = case.sequences()
@@ -127,6 +129,7 @@ def test_one_state_is_the_estimate_of_maximum_likelihood(case: Case) -> None:
     assert model.score(X) <= -best.fun + 1e-9
 
 
+@pytest.mark.quick_cases(2)
 @every
 def test_em_never_goes_down_also_where_values_are_missing(case: Case) -> None:
     X = [x.copy() for x in case.sequences(seed=1)]
@@ -141,6 +144,7 @@ def test_em_never_goes_down_also_where_values_are_missing(case: Case) -> None:
     assert model.log_prob_steps(hidden)[0].tolist() == pytest.approx([0.0] * 100, abs=1e-12)
 
 
+@pytest.mark.quick_cases(2)
 @every
 def test_networks_and_files(case: Case, tmp_path: Path) -> None:
     X = case.sequences()

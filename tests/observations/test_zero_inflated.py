@@ -42,6 +42,7 @@ def test_log_probs_are_those_of_the_mixture_and_sum_to_one() -> None:
     assert_allclose(drawn.mean(0), (1 - w) * RATES, atol=0.06)
 
 
+@pytest.mark.slow
 def test_one_state_is_the_estimate_of_maximum_likelihood() -> None:
     model = sm.HMM(1, observation=ZeroInflated(sm.Poisson()), dtype="float64", tol=1e-10, max_iter=500).fit(X)
     x, best = np.concatenate(X), 0.0

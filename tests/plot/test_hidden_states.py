@@ -176,6 +176,7 @@ def test_targets_are_drawn_with_their_states_after_the_source():
     assert sm.plot.posterior(model, x, y).collections[0].get_array().shape == (2, 20)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("plot", "suffix"),
     [

@@ -76,6 +76,7 @@ def test_a_fit_is_that_of_least_squares_that_forget(tables: MixingTables, fit: i
     assert_allclose(changed.floats[start : start + N_FEATURES], expected, rtol=1e-6)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("values", [picture(75, 80), picture(37, 50, 3), sound(3500)], ids=["grey", "colours", "sound"])
 def test_numbers_are_coded_in_fewer_bytes_than_symbols_and_decoded(values: np.ndarray) -> None:
     model, without = untrained_bytes(len(values)), untrained_bytes(len(values))
@@ -91,6 +92,7 @@ def test_numbers_are_coded_in_fewer_bytes_than_symbols_and_decoded(values: np.nd
     assert_array_equal(decoded, values)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_batched_and_incremental_evaluation_agree_on_a_picture(adaptive: bool, tmp_path: Path) -> None:
     item = "".join(map(chr, picture(50, 64, most=127)))

@@ -204,6 +204,7 @@ class PlaneWithDraws(Plane):
         return [np.concatenate([head, rng.normal(size=(length or 0, 2)) * [1, 100]]) for _ in range(n)]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("cls", "constant", "expected"),
     [
@@ -219,6 +220,7 @@ def test_a_density_that_is_too_low_is_known_by_draws(cls: type[Plane], constant:
     assert verdicts(sm.audit(cls(constant), X, effort="quick"))["sums to one"] == expected
 
 
+@pytest.mark.slow
 def test_of_many_symbols_some_are_summed() -> None:
     class Uniform:
         def __init__(self, excess: float) -> None:

@@ -60,6 +60,7 @@ def test_what_rounds_to_an_end_stays_inside() -> None:
     assert np.isfinite(to_reals(np.array([[0.0, 1.0, 1 - 1e-17, np.pi, 0.0]]), KINDS)).all()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("kind", ["reals", "positive", "proportions", "angles"])
 def test_a_proposal_is_a_density_over_what_a_feature_may_be(kind: Values) -> None:
     rng = np.random.default_rng(1)
@@ -73,6 +74,7 @@ def test_a_proposal_is_a_density_over_what_a_feature_may_be(kind: Values) -> Non
     assert (proposal.draw(20_000, rng) < below).mean() == pytest.approx(p, abs=0.02)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("observation", "draw", "n_features"),
     [(*each, 1 + i % 2) for i, each in enumerate(OBSERVATIONS)],
@@ -86,6 +88,7 @@ def test_every_rule_is_checked(observation: Observation, draw: Draw, n_features:
     assert [each.verdict for each in result.findings] == ["held"] * 10, str(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("density", [sm.GaussianMixture(1), Gamma()])
 def test_every_rule_is_checked_of_rounded_values(density: Observation) -> None:
     rng = np.random.default_rng(0)
@@ -95,6 +98,7 @@ def test_every_rule_is_checked_of_rounded_values(density: Observation) -> None:
     assert [each.verdict for each in result.findings] == ["held"] * 10, str(result)
 
 
+@pytest.mark.slow
 def test_every_rule_is_checked_of_features_of_all_kinds() -> None:
     rng = np.random.default_rng(0)
     columns = [
@@ -127,6 +131,7 @@ class OtherDraws(VonMises):
         return torch.atan2(-x.sin(), -x.cos())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_features", [1, 2])
 def test_what_is_wrong_of_such_values_is_found(n_features: int) -> None:
     rng = np.random.default_rng(2)

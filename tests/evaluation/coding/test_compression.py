@@ -35,6 +35,7 @@ def test_texts_come_back_in_as_many_bits_as_they_are_worth() -> None:
     assert abs(8 * n_code_bytes(data) - bits) <= 0.001 * bits + 9
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=5))
 @settings(max_examples=60, deadline=None)
 def test_any_sequences_come_back(items: list[list[int]]) -> None:

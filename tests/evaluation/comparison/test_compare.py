@@ -289,6 +289,7 @@ EVERY_FAMILY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conditional", [False, True], ids=["p(x)", "p(y|x)"])
 def test_two_runs_give_the_same_table_to_the_last_digit(conditional):
     x, _ = sm.data.hmm_draws(36, 9, n_states=2, n_symbols=3, random_state=0)
@@ -520,6 +521,7 @@ def test_a_code_of_one_sequence_as_a_whole_has_no_interval() -> None:
     assert np.isfinite(sm.compare(models, [text], test=parts).frame.set_index("model").loc["zlib", "ci_low"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_undrawn")
 def test_who_was_given_inputs_is_said(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)

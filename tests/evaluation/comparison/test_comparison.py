@@ -39,6 +39,7 @@ def content(ax):
     return lines, steps, [text.get_text() for text in ax.texts], ax.get_xlabel(), ax.get_ylabel()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("plot", PLOTS)
 def test_a_loaded_comparison_draws_on_given_axes_what_the_first_drew(result, plot, tmp_path):
     result.save(tmp_path / "saved")
@@ -69,6 +70,7 @@ def test_the_figures_of_the_report_are_the_same_plots(result):
         assert ax.get_title(loc="left") == "Two models"
 
 
+@pytest.mark.slow
 def test_transforms_of_calibrated_vectors_are_flat():
     model = sm.HMM.from_parameters([1.0], [[1.0]], means=[[0.0]], covariances=[[4.0]])
     data = model.sample(40, length=100, random_state=0)

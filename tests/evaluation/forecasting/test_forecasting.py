@@ -52,6 +52,7 @@ def test_the_table_says_what_was_tried() -> None:
     assert "95%" in repr(found)
 
 
+@pytest.mark.slow
 def test_missing_rows_and_values() -> None:
     y = sales().copy()
     y.iloc[[20, 40]] = np.nan
@@ -61,6 +62,7 @@ def test_missing_rows_and_values() -> None:
     assert np.abs(found.frame["50%"] - whole["50%"]).max() < 6
 
 
+@pytest.mark.slow
 def test_each_feature_is_forecast_by_itself() -> None:
     both = pd.DataFrame({"sales": sales(), "doubled": 2 * sales().to_numpy()})
     frame = sm.forecast(both, 3).frame
@@ -175,6 +177,7 @@ def with_holidays(n: int = 60, k: int = 4) -> pd.DataFrame:
     return pd.DataFrame({"day": days, "sales": y, "holiday": holiday})
 
 
+@pytest.mark.slow
 def test_inputs_that_are_known_ahead_are_regressed_on() -> None:
     frame = with_holidays(40)
     truth, known = frame["sales"][40:].to_numpy(), frame.assign(sales=frame["sales"].where(frame.index < 40))
@@ -189,6 +192,7 @@ def test_inputs_that_are_known_ahead_are_regressed_on() -> None:
     assert abs(effect - 25) < 3 * deviation < 2
 
 
+@pytest.mark.slow
 def test_an_input_that_multiplies_is_said_in_percent() -> None:
     frame = with_holidays(60)
     rng = np.random.default_rng(0)

@@ -68,6 +68,7 @@ def test_the_legend_of_a_narrow_forecast_is_in_the_picture(shown):
     pyplot.close(panels.figure)
 
 
+@pytest.mark.slow
 def test_a_long_table_is_cut_and_says_so():
     html = page(Shown(40))
     assert html.count("<tr") == 1 + MAX_ROWS

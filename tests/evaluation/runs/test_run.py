@@ -16,6 +16,7 @@ TEXT = sm.Sequences(["It was the best of times, it was the worst of times. " * 2
 X = [np.tile([0, 1, 2], 10)] * 4
 
 
+@pytest.mark.slow
 def test_run_writes_tables_pictures_and_the_config(tmp_path):
     tasks = text_tasks(TEXT, Choice(("iid", "hmm"), quick=True))
     tasks[0].models["hmm"].set_params(n_states=4, max_iter=3)
@@ -38,6 +39,7 @@ def test_run_writes_tables_pictures_and_the_config(tmp_path):
     assert "min on two cores" in said[0]
 
 
+@pytest.mark.slow
 def test_interrupted_the_models_that_were_fitted_are_compared(tmp_path):
     def interrupt(row: dict[str, float]) -> None:
         raise KeyboardInterrupt

@@ -47,6 +47,7 @@ class TestPairedDifference:
         result = paired_difference([-10.0, -1.0], [-14.0, -2.0], [8, 2])
         assert result.difference == pytest.approx((4 + 1) / 10)
 
+    @pytest.mark.quick_cases(1)
     @pytest.mark.parametrize(("n", "repetitions"), [(5, 600), (10, 600), (40, 300)])
     def test_intervals_cover(self, n, repetitions):
         rng = np.random.default_rng(n)
@@ -54,6 +55,7 @@ class TestPairedDifference:
         assert {r.method for r in results} == {"t over clusters, corrected for skewness"}
         assert 0.93 < np.mean([r.low <= TRUE <= r.high for r in results]) < 0.985
 
+    @pytest.mark.quick_cases(1)
     @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
     @pytest.mark.parametrize("n", [5, 8, 12, 20, 50])
     def test_intervals_cover_skewed_differences(self, n, distribution):
@@ -202,6 +204,7 @@ class TestPairedDifference:
 
 
 class TestMovingBlocks:
+    @pytest.mark.quick_cases(1)
     @pytest.mark.parametrize(("n", "phi"), [(400, 0.0), (1000, 0.6), (2000, 0.8)])
     def test_intervals_cover(self, n, phi):
         rng = np.random.default_rng(n)
@@ -237,6 +240,7 @@ class TestMovingBlocks:
         assert result.method == f"moving blocks of {result.block} steps"
         assert result.n_clusters == 1000 // result.block
 
+    @pytest.mark.slow
     def test_topics_under_noise_are_covered(self):
         """What no single autocorrelation shows: a block by them alone would cover 80 % here."""
         rng, n = np.random.default_rng(11), 5000

@@ -102,6 +102,7 @@ class ByDefinition:
         return {a: self.joint(y, a) for a in product(positions, repeat=len(y))}
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_what_is_summed_and_what_is_best_is_so_of_all_alignments_written_out(options: dict[str, Any]) -> None:
     model = fit(**options)
@@ -123,6 +124,7 @@ def test_what_is_summed_and_what_is_best_is_so_of_all_alignments_written_out(opt
         assert tuple(p + 1 if p >= 0 else NULL for p in paths[i].tolist()) == best
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_em_never_falls_and_says_what_it_did(options: dict[str, Any]) -> None:
     model = fit(**options, tol=0)
@@ -236,6 +238,7 @@ def test_a_file_of_before_says_pull(tmp_path: Path) -> None:
     assert_allclose(loaded.log_prob(X, Y), model.log_prob(X, Y), rtol=1e-12)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_sources_of_several_lengths_are_predicted_together(options: dict[str, Any]) -> None:
     """A shorter source beside longer ones says what it says alone, of every step and of the end."""

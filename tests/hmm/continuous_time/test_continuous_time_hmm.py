@@ -200,6 +200,7 @@ def drawn(model: ContinuousTimeHMM, lengths: tuple[int, ...], scale: float = 2.0
     return sm.Sequences(items, times=times)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["free", "stationary", "uniform"])
 def test_em_ends_where_direct_maximisation_does(start: Any) -> None:
     q, b = np.array([[-0.2, 0.2], [0.5, -0.5]]), np.array([[0.97, 0.03], [0.05, 0.95]])  # told apart: few steps of EM
@@ -338,6 +339,7 @@ def vectors_at(n: int, seed: int, labels: list[str] | None = None) -> sm.Sequenc
     return sm.Sequences(items, times=times, labels=labels, inputs=[np.sin(t) for t in times], input_names=["u"])
 
 
+@pytest.mark.slow
 def test_a_mixture_gives_its_members_times_and_inputs() -> None:
     X, small = vectors_at(12, 0), {"n_init": 1, "max_iter": 5, "dtype": "float64"}
     members = [

@@ -225,6 +225,7 @@ def objective(model: ContinuousTimeHMM, X: sm.Sequences) -> float:
     return float(model.log_prob(X).sum() - 0.5 * 2.0 * slopes.square().sum())
 
 
+@pytest.mark.slow
 def test_em_rises_and_ends_where_the_gradient_is_zero() -> None:
     model, X = maximum()
     assert (np.diff(model.history_["objective"]) > -1e-12).all()
@@ -237,6 +238,7 @@ def test_em_rises_and_ends_where_the_gradient_is_zero() -> None:
     assert model.n_parameters_ == 2 + 2
 
 
+@pytest.mark.slow
 def test_standard_errors_are_those_of_the_hessian_by_differences() -> None:
     model, X = maximum()
     frame = model.standard_errors(X)
@@ -268,6 +270,7 @@ def test_effects_of_zero_are_the_model_without() -> None:
     assert_allclose(given().transition_over([0.5, 3.0], np.tile(AT, (2, 1))), plain.transition_over([0.5, 3.0]))
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_fit_goes_with_inputs(tmp_path: Path) -> None:
     X = drawn_inputs((12, 9, 15, 8))
     few: dict[str, Any] = {"observation": sm.GaussianMixture(1), "max_iter": 4, "start": "free"}

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from seqmodels import AutoregressiveGaussian
 from seqmodels.hmm.emissions import emission_of
-from seqmodels.inference.chains import segments
+from seqmodels.inference.chains import parallel_segments as segments
 from seqmodels.inference.chains.scratch import Scratch
 from tests.past_steps import past_steps
 

@@ -225,6 +225,7 @@ def test_the_likelihood_is_the_sum_over_paths(observation: Observation) -> None:
     assert_allclose(model.posterior([part])[0], found.gamma, atol=1e-10)
 
 
+@pytest.mark.quick_cases(2)
 @every_observation
 def test_em_increases_the_likelihood_and_finds_the_regimes(observation: Observation) -> None:
     x = data(observation)

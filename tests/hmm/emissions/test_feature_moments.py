@@ -37,6 +37,7 @@ def best_log_prob(density: Density, x: np.ndarray, start: np.ndarray) -> float:
     return float(-optimize.minimize(loss, start, method="Nelder-Mead", options=options).fun)
 
 
+@pytest.mark.quick_cases(1)
 @every
 def test_one_state_is_the_estimate_of_maximum_likelihood(density: Density) -> None:
     X = [density.draws(150, seed, 0) for seed in range(3)]
@@ -48,6 +49,7 @@ def test_one_state_is_the_estimate_of_maximum_likelihood(density: Density) -> No
     assert model.converged_
 
 
+@pytest.mark.quick_cases(3)
 @every
 def test_em_never_goes_down_and_finds_the_states(density: Density) -> None:
     X = density.sequences(0)
@@ -101,6 +103,7 @@ def test_log_probs_are_summed_over_paths_and_saved(density: Density, tmp_path: P
         assert_allclose(getattr(loaded, name), value)
 
 
+@pytest.mark.quick_cases(2)
 @every
 def test_it_is_tied_trained_by_gradient_and_stands_beside_others(density: Density) -> None:
     X = density.sequences(0, n=3)

@@ -77,6 +77,10 @@ CASES: dict[str, tuple[Callable[..., SequenceModel], Data]] = {
 }
 
 
+# One of each algorithm and of each class whose state is another.
+QUICK = {"em", "restarts side by side", "stepwise", "gradient", "variational", "semi-Markov", "alignment"}
+
+
 def arrays(state: Mapping[str, Any]) -> Iterator[np.ndarray]:
     for value in state.values():
         if isinstance(value, Mapping):
@@ -85,7 +89,10 @@ def arrays(state: Mapping[str, Any]) -> Iterator[np.ndarray]:
             yield np.asarray(value)
 
 
-@pytest.mark.parametrize(("make", "data"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("make", "data"),
+    [pytest.param(*CASES[name], id=name, marks=[] if name in QUICK else pytest.mark.slow) for name in CASES],
+)
 def test_it_ends_where_a_run_without_a_break_ends(
     make: Callable[..., SequenceModel], data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

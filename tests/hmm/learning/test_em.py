@@ -20,7 +20,7 @@ from seqmodels.hmm.learning.em import BaumWelch, Expectations, MAPObjective, e_s
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains import segments
+from seqmodels.inference.chains import parallel_segments as segments
 from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.training import FitResult, StopRule, run_em

@@ -38,6 +38,7 @@ def log_prob_by_hand(x: np.ndarray, gamma: np.ndarray, rates: np.ndarray) -> flo
     return total
 
 
+@pytest.mark.slow
 def test_a_stationary_chain_has_the_maximum_likelihood_of_a_general_optimiser() -> None:
     model = poisson_hmm(start="stationary", max_iter=400).fit([COUNTS])
 

@@ -34,6 +34,7 @@ def runs(seed: int = 0) -> list[np.ndarray]:
     return [10 + 3 * z[:, None] * [1, -0.5] + rng.normal(size=(len(z), 2)) for z in states]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("length", ["given", "stop"])
 @pytest.mark.parametrize("observation", [GaussianMixture(1), GaussianMixture(1, "full")], ids=repr)
 def test_vectors_reach_the_objective_of_em(observation: Observation, length: Any) -> None:
@@ -54,6 +55,7 @@ def test_symbols_reach_the_objective_of_em_with_its_priors() -> None:
     assert_allclose(ours.history_["log_prob"].iloc[-1], ours.score(x), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("observation", "kind"), [(GaussianMixture(1), "reals"), (Categorical(0.5), "symbols")])
 def test_regressions_on_inputs_reach_the_objective_of_em_with_its_priors(observation: Observation, kind: str) -> None:
     x = emitted(kind, 1, (15,) * 12)
@@ -75,6 +77,7 @@ def test_regressions_on_inputs_reach_the_objective_of_em_with_its_priors(observa
     assert_allclose(in_float32.score(x), ours.clone().set_params(max_iter=20).fit(x).score(x), atol=1e-3)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("prior", [None, PseudoFrames(5.0, 0.2, 0.5)])
 def test_a_covariance_that_states_share_stays_one(prior: PseudoFrames | None) -> None:
     x, observation = runs(), GaussianMixture(1, "tied", prior=prior)
@@ -85,6 +88,7 @@ def test_a_covariance_that_states_share_stays_one(prior: PseudoFrames | None) ->
     assert_allclose([stream.update(frame) for frame in x[0]], ours.log_prob_steps(x[:1])[0], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_regressions_share_a_covariance_and_have_no_intercept_if_told_so() -> None:
     rng, observation = np.random.default_rng(0), AutoregressiveGaussian(1, "tied", intercept=False)
     x = [rng.normal(size=(30, 2)) for _ in range(12)]
@@ -131,6 +135,7 @@ CHAINS: dict[str, Callable[..., HiddenChainModel]] = {
 }
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", CHAINS)
 def test_durations_and_rates_reach_the_objective_of_em(name: str) -> None:
     x = visits()
@@ -143,6 +148,7 @@ def test_durations_and_rates_reach_the_objective_of_em(name: str) -> None:
     assert ours.n_parameters_ == em.n_parameters_
 
 
+@pytest.mark.slow
 def test_deviations_from_a_mean_are_trained_with_their_first_steps() -> None:
     x, options = visits(), {"order": 1, "n_init": 1, "switching_variance": True}
     em = MarkovSwitchingAR(2, tol=1e-7, **options).fit(x)

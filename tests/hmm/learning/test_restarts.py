@@ -24,7 +24,7 @@ from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.learning.restarts import starts_table, warn_of_disagreement
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import LeftToRight, Topology
-from seqmodels.inference.chains import segments
+from seqmodels.inference.chains import parallel_segments as segments
 from seqmodels.observations import Observation
 from seqmodels.training import FitResult, StopRule, run_em
 from tests.made import made
@@ -108,6 +108,7 @@ def assert_same(together: list[FitResult[Parameters]], alone: list[FitResult[Par
         assert_allclose(a.kept.mean.xi, b.kept.mean.xi, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("name", "known"), [*((name, False) for name in CASES), ("symbols", True)])
 def test_every_start_ends_where_it_would_alone(name: str, known: bool) -> None:
     states = labels() if known else None

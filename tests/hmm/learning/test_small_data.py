@@ -84,6 +84,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.quick_cases(7)
 @pytest.mark.parametrize("case", CASES)
 def test_loops_find_what_tensors_find(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, options, of_fit = CASES[case]

@@ -248,6 +248,7 @@ def test_a_memory_mapped_array_is_read_a_piece_at_a_time(
     assert_allclose(model.history_["log_prob"], whole.history_["log_prob"], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_mini_batch_from_disk_is_worked_on_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(12)
     frames = np.repeat(rng.normal(size=(2000, 2)), 12, axis=0) + 0.3 * rng.normal(size=(24_000, 2))
@@ -297,6 +298,7 @@ CHAINS: dict[str, Any] = {
 }
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", CHAINS)
 def test_every_chain_is_plain_em_with_one_batch_in_memory_and_from_disk(name: str, tmp_path: Path) -> None:
     times = [np.cumsum(0.5 + np.arange(n) % 3) for n in (25, 35)]

@@ -86,6 +86,7 @@ def bound_by_hand(model: sm.HMM, sequences: list[np.ndarray]) -> float:
     return total
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("length", ["given", "stop"])
 def test_the_bound_is_that_by_hand_and_below_the_evidence(length: Any) -> None:
     model = variational(2, length=length, training__prior=FLAT, max_iter=300, tol=0).fit(SYMBOLS)
@@ -116,6 +117,7 @@ DATA: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("length", ["given", "stop"])
 @pytest.mark.parametrize("name", DATA)
 def test_every_step_raises_the_bound(name: str, length: Any) -> None:
@@ -127,6 +129,7 @@ def test_every_step_raises_the_bound(name: str, length: Any) -> None:
     assert objective[-1] - objective[0] > 1e-4
 
 
+@pytest.mark.slow
 def test_a_state_that_data_do_not_need_empties_out() -> None:
     rng, means = np.random.default_rng(0), np.array([[-6.0, 0.0], [6.0, 0.0], [0.0, 6.0]])
     states = np.repeat(rng.integers(3, size=(5, 10)), 10, axis=1)
@@ -363,6 +366,7 @@ def test_the_bound_of_durations_rises_and_is_below_the_evidence() -> None:
         made(model.clone().set_params, left_censored=True).fit(x)
 
 
+@pytest.mark.slow
 def test_the_bound_of_rates_is_that_by_hand_and_below_the_evidence() -> None:
     """The evidence sums over paths at the four steps; the two rates are integrated on a grid of their logarithms."""
     from scipy import stats

@@ -64,6 +64,7 @@ def test_densities_are_those_of_the_equation() -> None:
     assert_allclose(model.evaluate(table, x, past, torch.float64, Scratch())[0].log(), log_b, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("switching_variance", [False, True])
 @pytest.mark.parametrize("switching_ar", [False, True])
 @pytest.mark.parametrize("floor", [1e-6, 0.5])

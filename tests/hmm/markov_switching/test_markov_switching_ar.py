@@ -115,6 +115,7 @@ def needs_inputs(options: dict[str, Any]) -> bool:
     return any(name.startswith("input_effects") for name in options)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("options", CASES)
 @pytest.mark.parametrize("n_features", [1, 2])
 def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) -> None:
@@ -145,6 +146,7 @@ def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) 
             assert_allclose(stream.filtered, model.filter([each])[0][-1], rtol=0, atol=1e-10)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("options", CASES)
 def test_em_never_falls(options: dict[str, Any], seed: int) -> None:
@@ -159,6 +161,7 @@ def test_em_never_falls(options: dict[str, Any], seed: int) -> None:
     assert_allclose(log_prob, model.history_["log_prob"].iloc[-1], rtol=1e-12)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("inputs", [False, True])
 def test_at_the_end_of_em_no_small_change_is_better(inputs: bool) -> None:
     """Of transitions too, which the distribution of the first state follows; many sequences begin."""
@@ -197,6 +200,7 @@ def test_at_the_end_of_em_no_small_change_is_better(inputs: bool) -> None:
             assert log_prob(i, *change) < best
 
 
+@pytest.mark.slow
 def test_inputs_that_separate_transitions_leave_all_finite(tmp_path: Path) -> None:
     """The input of a step is the state: transitions go to zero and one, so that states never change on their own."""
     x = sm.Sequences(X, inputs=[each[:, None].astype(float) for each in Z], input_names=["state"])
@@ -258,6 +262,7 @@ def test_nearly_all_starts_find_levels_that_are_clear() -> None:
     assert_allclose(np.sort(model.means_[:, 0]), [-1.0, 1.0], atol=0.15)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("options", [CASES[0], {"n_states": 2, "order": 3, "switching_ar": True}])
 def test_forecasts_in_closed_form_and_by_paths_are_those_of_all_states(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -347,6 +352,7 @@ def test_known_states_are_kept() -> None:
     assert_allclose(free.initial_[0], np.mean([each[0] == 0 for each in Z]), rtol=1e-10)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("options", [CASES[0], CASES[2], CASES[3], CASES[5], CASES[7]])
 def test_a_file_and_another_order_of_states_have_the_same_probabilities(
     options: dict[str, Any], tmp_path: Path
@@ -437,6 +443,7 @@ def test_parameters_that_cannot_be_are_refused(changed: dict[str, Any], message:
 FROZEN = [(False, False, False), (True, False, True), (False, True, True), (True, True, True)]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.filterwarnings("ignore:the parameters are not at the maximum")
 @pytest.mark.parametrize(("switching_ar", "switching_variance", "inputs"), FROZEN)
 def test_what_is_frozen_stays_and_em_maximises_over_the_rest(

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -140,6 +141,7 @@ def test_at_the_end_of_em_the_gradient_is_zero_for_all_parameters() -> None:
     assert (np.abs(gradient(f, at + 0.1)) > 0.3).all()  # each number matters
 
 
+@pytest.mark.slow
 def test_standard_errors_are_those_of_a_numerical_hessian() -> None:
     options = {"start": "free", "topology": "left-to-right", "input_effects": ChainInputEffects(emissions=True)}
     u = INPUTS[:12]

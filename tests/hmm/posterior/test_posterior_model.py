@@ -40,6 +40,7 @@ def gaussian() -> PosteriorHMM:
     return PosteriorHMM(sm.HMM(2, observation=sm.GaussianMixture(1)), n_samples=30, warmup=30).fit(two_states(3, 1))
 
 
+@pytest.mark.slow
 def test_draws_of_a_rate_are_those_of_its_gamma_distribution(counted: PosteriorHMM) -> None:
     (row,) = counted.summary().to_dict("records")
     exact = stats.gamma(SHAPE, scale=1 / RATE)
@@ -53,6 +54,7 @@ def test_draws_of_a_rate_are_those_of_its_gamma_distribution(counted: PosteriorH
     assert row["r_hat"] == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.slow
 def test_the_predictive_distribution_is_negative_binomial_within_its_error(counted: PosteriorHMM) -> None:
     exact = stats.nbinom(SHAPE, RATE / (RATE + 1))
     for value in (0.0, 1.0, 4.0):
@@ -63,6 +65,7 @@ def test_the_predictive_distribution_is_negative_binomial_within_its_error(count
     assert sm.HMM(1, observation=sm.Poisson()).fit(COUNTS).score_error(COUNTS) == 0.0
 
 
+@pytest.mark.slow
 def test_the_error_of_a_score_does_not_average_out_over_sequences(counted: PosteriorHMM) -> None:
     """All sequences share the draws, so the error of one that is scored twice is that of one."""
     x = np.array([[3.0], [1.0]])
@@ -93,6 +96,7 @@ def test_draws_repeat_and_leave_torch_as_it_was() -> None:
     assert len(np.unique(one.draws_["rates"])) > 1
 
 
+@pytest.mark.slow
 def test_states_keep_the_numbers_of_the_model(gaussian: PosteriorHMM) -> None:
     frame = gaussian.summary()
     means = frame[frame["name"] == "means"]
@@ -112,6 +116,7 @@ def test_states_are_matched_where_they_are_at_the_same_frames() -> None:
     assert found_order.tolist() == order.tolist()
 
 
+@pytest.mark.slow
 def test_a_stationary_start_and_ends_have_posteriors() -> None:
     x = [np.array([0, 1, 1, 0, 0, 1]), np.array([1, 0])]
     for options in ({"start": "stationary", "length": "given"}, {"length": "stop"}):

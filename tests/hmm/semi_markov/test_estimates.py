@@ -108,6 +108,7 @@ def test_categorical_durations_of_known_segments_have_a_closed_form() -> None:
     assert frame["note"].tolist() == ["", "", "", ON_BOUNDARY]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durations", NAMES)
 def test_errors_are_about_those_of_states_that_are_known(durations: DurationName) -> None:
     """Levels are far apart."""

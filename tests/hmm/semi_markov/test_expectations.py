@@ -23,6 +23,7 @@ X = [
 ]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("left_censored", [False, True])
 @pytest.mark.parametrize("length", ["given", "stop"])
 @pytest.mark.parametrize("durations", ["poisson", "negative-binomial"])

@@ -77,6 +77,7 @@ def test_em_of_geometric_durations_is_that_of_an_hmm(monkeypatch: pytest.MonkeyP
     assert_allclose(found.transition_, expected.transition_, rtol=0, atol=1e-8)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     ("durations", "length", "left_censored"),
     [  # two of the four for each, in turns: what an end adds and what a cut start adds are sums of their own
@@ -100,6 +101,7 @@ def test_em_never_falls(
     assert_allclose(log_prob, model.history_["log_prob"].iloc[-1], rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durations", ["negative-binomial", "poisson", "categorical"])
 def test_durations_are_recovered_and_held_out_data_explained_better(durations: DurationName) -> None:
     x, _ = drawn(60, 120, 1)

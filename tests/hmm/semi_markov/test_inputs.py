@@ -101,6 +101,7 @@ def shares(paths: Paths) -> Array:
     return np.asarray(of_states / sum(paths.values()))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("absorbing", [False, True])
 @pytest.mark.parametrize("left_censored", [False, True])
 def test_all_is_as_the_list_of_segmentations_says(left_censored: bool, absorbing: bool) -> None:
@@ -158,6 +159,7 @@ def test_what_comes_next_is_the_ratio_of_two_sums() -> None:
     assert len(one) == 5
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("left_censored", [False, True])
 def test_geometric_durations_are_exactly_an_hmm(left_censored: bool) -> None:
     X = given((30, 1, 25), 1)
@@ -199,6 +201,7 @@ def log_posterior(model: HSMM, X: sm.Sequences, at: torch.Tensor) -> float:
     return float(other.log_prob(X).sum() + prior + objective.prior.inputs.log_prior(other.parameters_))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_censored", [False, True])
 def test_em_rises_to_where_the_gradient_is_zero(left_censored: bool) -> None:
     X = given((60,) * 4, 2)
@@ -215,6 +218,7 @@ def test_em_rises_to_where_the_gradient_is_zero(left_censored: bool) -> None:
         assert_allclose(slopes, expected, rtol=1e-5, atol=atol)
 
 
+@pytest.mark.slow
 def test_standard_errors_are_those_of_a_numerical_hessian() -> None:
     """Of transitions and their slopes; what is frozen has no row, and is as it was."""
     X = given((60,) * 4, 2)
@@ -244,6 +248,7 @@ def test_standard_errors_are_those_of_a_numerical_hessian() -> None:
     assert_allclose((high - low) / 2, 1.96 * slopes["standard_error"].iloc[0], rtol=0.2)
 
 
+@pytest.mark.slow
 def test_weights_known_states_several_starts_and_warm_starts() -> None:
     X = given((30, 20, 1), 3)
     options: dict[str, Any] = {**CHOSEN, "max_iter": 3, "pseudocount": 0.0, "input_effects__ridge": 0.0}
@@ -262,6 +267,7 @@ def test_weights_known_states_several_starts_and_warm_starts() -> None:
     assert np.isfinite(known.log_prob(X)).all()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("durations", "observation"),
     [

@@ -48,6 +48,7 @@ TOPOLOGIES: dict[str, Any] = {
 }
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize(
     ("name", "durations", "length"),
     [  # the topologies take turns in which durations are with ends
@@ -106,6 +107,7 @@ def test_a_left_to_right_chain_sums_to_one() -> None:
     )
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("algorithm", ["em", "stepwise"])
 def test_what_is_frozen_stays_and_the_rest_moves(algorithm: Any) -> None:
     model = hsmm(max_iter=1, algorithm="em").fit(ROUNDS)
@@ -183,6 +185,7 @@ def test_tied_durations_are_those_of_all_segments_of_the_group() -> None:
     assert_allclose(model.mean_durations_, (2 + 4 + 3 + 6 + 9) / 5, rtol=1e-6)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("durations", NAMES)
 def test_one_batch_an_epoch_is_em(durations: DurationName, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(semi_markov, "STEPS_OF_START", 5)

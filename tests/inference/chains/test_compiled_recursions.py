@@ -90,6 +90,7 @@ def test_compiled_loops_equal_the_recursions(
         assert_allclose(compiled[name], value, rtol=tolerance, atol=tolerance * scale, err_msg=name)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 @pytest.mark.parametrize("name", CHAINS)
 def test_compiled_loops_fail_where_the_recursions_do(

@@ -152,6 +152,7 @@ def test_paths_of_hardly_any_probability_are_finite() -> None:
     assert bool(expected_path(q, gap, transitions).isfinite().all())
 
 
+@pytest.mark.slow
 def test_jumps_and_times_are_those_of_drawn_paths() -> None:
     q, gap, start, end = generator(4, 0.0, 7), 1.3, 0, 2
     rng, k = np.random.default_rng(6), 4

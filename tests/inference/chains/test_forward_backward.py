@@ -72,6 +72,7 @@ def assert_posterior(got: Posterior, expected: Enumerated, rtol: float = 1e-12) 
     close(got.final.numpy(), expected.gamma[-1])
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_equals_the_sum_over_every_path(first: int) -> None:
     for seed in range(first, first + 50):

@@ -66,6 +66,7 @@ def test_a_path_through_a_state_below_the_smallest_number(recursions: str) -> No
         assert not sample_paths(trellis, 3, torch.Generator().manual_seed(0))[0].any()
 
 
+@pytest.mark.slow
 def test_a_long_sequence_on_a_device_is_drawn_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments_module, "_has_numba", lambda: False)
     drawn_in: list[int] = []

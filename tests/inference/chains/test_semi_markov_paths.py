@@ -70,6 +70,7 @@ def test_a_path_has_the_probability_of_its_segmentations(chain: Chain) -> None:
     assert_allclose(found, [each.get((0,) * len(b), -np.inf) for each, b in zip(expected, log_b, strict=True)])
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("chain", [*CHAINS, *STAYING])
 def test_the_k_best_are_the_k_best(chain: Chain) -> None:
     log_b = densities(8, LENGTHS)

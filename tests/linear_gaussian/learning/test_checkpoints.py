@@ -37,6 +37,7 @@ CASES: dict[str, tuple[Callable[..., SequenceModel], list[np.ndarray]]] = {
 }
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(("make", "data"), CASES.values(), ids=CASES)
 def test_it_ends_where_a_run_without_a_break_ends(
     make: Callable[..., SequenceModel], data: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

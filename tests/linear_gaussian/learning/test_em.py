@@ -47,6 +47,7 @@ def run(form: Form, data: SystemData, start: SystemParameters, steps: int = 12) 
     return run_em(SystemEM(SystemObjective(form, 100.0, 0.0), data), [start], StopRule(steps, 0.0))[0]
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_the_log_probability_never_falls(form: Form, missing: bool) -> None:
@@ -90,6 +91,7 @@ def test_with_inputs_it_never_falls_and_finds_their_slopes() -> None:
     assert p.transition[0, 0] == pytest.approx(0.6, abs=0.05)
 
 
+@pytest.mark.slow
 def test_it_finds_the_system_that_drew_the_data() -> None:
     truth = random_parameters(5, 2, 3)
     rng, values = np.random.default_rng(0), []

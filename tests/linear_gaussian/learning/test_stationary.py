@@ -26,6 +26,7 @@ def short_sequences() -> SystemData:
     return SystemData([rng.normal(size=(3, 2)).cumsum(0) for _ in range(40)], np.ones(40))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("transition", "state_noise"), FORMS)
 def test_an_m_step_ends_where_the_gradient_is_zero(transition: TransitionType, state_noise: StateNoiseType) -> None:
     form, data = Form("stationary", transition, state_noise, "diag", True, 1e-6), short_sequences()

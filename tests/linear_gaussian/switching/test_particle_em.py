@@ -36,6 +36,7 @@ def test_sums_given_paths_are_those_of_a_smoother() -> None:
         assert_allclose(sums.moves[regime, :2, 2:4], 2 * cross, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_step_raises_the_likelihood_itself() -> None:
     """From random parameters log p(x), summed over all paths, rises with every few steps."""
     p, rng = random_parameters(1, 2, 1, 2, full=False), np.random.default_rng(0)
@@ -49,6 +50,7 @@ def test_a_step_raises_the_likelihood_itself() -> None:
     assert (np.diff(exact) > 0.002).all()
 
 
+@pytest.mark.slow
 def test_where_noise_hides_regimes_it_does_better_than_mean_field() -> None:
     turns = [0.97 * np.array([[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]]) for a in (0.2, 1.2)]
     true = SwitchingLinearGaussian.from_parameters(

@@ -27,6 +27,7 @@ def test_all_paths_are_the_sum_over_all_paths(T: int, full: bool) -> None:
         assert_allclose(filtered.regimes[t], enumerated(p, x[: t + 1]).regimes[-1], atol=1e-10)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("n_particles", [1, 2, 5, 20])
 def test_the_mean_over_seeds_is_p_of_x(n_particles: int) -> None:
     p, x = random_parameters(3, 3, 1, 2), np.random.default_rng(4).normal(size=(5, 2))
@@ -37,6 +38,7 @@ def test_the_mean_over_seeds_is_p_of_x(n_particles: int) -> None:
     assert abs(ratio.mean() - 1) < 4 * ratio.std() / np.sqrt(len(ratio))
 
 
+@pytest.mark.slow
 def test_more_particles_err_less() -> None:
     p, x = random_parameters(3, 3, 2, 2), np.random.default_rng(4).normal(size=(7, 2))
     exact, system = enumerated(p, x).log_prob, WhitenedSystem(p)

@@ -45,6 +45,7 @@ def rotations() -> tuple[SwitchingLinearGaussian, list[np.ndarray], list[np.ndar
     return model, drawn[:16], drawn[16:]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -82,6 +83,7 @@ def test_of_one_regime_it_is_a_linear_gaussian_system(rotations: Any, noise: Any
     assert one.n_parameters_ == system.n_parameters_
 
 
+@pytest.mark.slow
 def test_it_finds_regimes_again_and_their_likelihood(rotations: Any) -> None:
     true, x, test = rotations
     model = SwitchingLinearGaussian(2, 2, max_iter=40, n_init=2, particle_steps=10).fit(x)

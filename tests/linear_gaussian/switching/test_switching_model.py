@@ -47,6 +47,7 @@ def test_exact_bound_and_estimate_of_one_sequence() -> None:
     assert bound.score_error(x) == 0
 
 
+@pytest.mark.slow
 def test_the_standard_error_is_that_of_other_seeds() -> None:
     x, error, found = drawn(6, 40, 3), [], []
     for seed in range(40):
@@ -72,6 +73,7 @@ def test_regimes_are_decoded_filtered_and_smoothed() -> None:
         assert_allclose(stream.filtered, expected, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_what_is_drawn_is_likelier_than_under_other_parameters() -> None:
     x, other = drawn(40, 30, 7), model_of(2)
     true = model_of(1)

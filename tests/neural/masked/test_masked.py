@@ -168,6 +168,7 @@ def unseen(n):
     return [bits(6, rng) for _ in range(n)]
 
 
+@pytest.mark.slow
 def test_it_sees_the_future():
     steps = np.array(
         inference.conditional_log_probs(taught()._evaluation_module(), unseen(50), [np.arange(6)] * 50, 32)
@@ -184,6 +185,7 @@ def test_pseudo_log_likelihood_is_no_likelihood():
     assert total == pytest.approx(128 / 4, rel=0.3)  # two unknown bits each: a quarter, where a likelihood has 1 / 128
 
 
+@pytest.mark.slow
 def test_spans_are_learned_too():
     inner = inference.conditional_log_probs(
         taught("spans", 0.3)._evaluation_module(), unseen(50), [np.arange(1, 5)] * 50, 32
@@ -360,6 +362,7 @@ def test_data_that_cannot_be_leave_the_fit_as_it_was():
     assert_allclose(model.pseudo_log_prob(SYMBOLS), before, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path):
     class Killed(Exception):
         pass

@@ -70,6 +70,7 @@ def test_the_loop_and_its_gradients_are_autograds(name: str, n_pieces: int) -> N
     torch.testing.assert_close(fast, plain, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.quick_cases(1)
 @every
 def test_gradients_are_those_of_finite_differences(name: str) -> None:
     network, attention = build(name)

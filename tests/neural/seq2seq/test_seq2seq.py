@@ -51,6 +51,7 @@ def in_pieces(network: LSTMSeq2SeqNetwork, inputs: Tensor, sizes: list[int], sou
     return torch.cat(pieces, 1)
 
 
+@pytest.mark.quick_cases(14)
 @pytest.mark.parametrize("sizes", [[1] * T, [3, 4]], ids=["one by one", "3 + 4"])
 @case
 def test_steps_are_the_whole(
@@ -62,6 +63,7 @@ def test_steps_are_the_whole(
     torch.testing.assert_close(in_pieces(network, x, sizes), whole, rtol=0, atol=1e-12)
 
 
+@pytest.mark.quick_cases(9)
 @case
 def test_padding_of_the_source_has_no_influence(
     attention: str | None, summary: str, bidirectional: bool, query: str, n_layers: int
@@ -98,6 +100,7 @@ def test_the_future_does_not_change_the_past(attention: str | None, query: str, 
     assert not torch.equal(before[:, 4:], after[:, 4:])
 
 
+@pytest.mark.quick_cases(14)
 @case
 def test_every_parameter_gets_a_gradient(
     attention: str | None, summary: str, bidirectional: bool, query: str, n_layers: int

@@ -36,6 +36,7 @@ TAGGERS = {
 }
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", TAGGERS)
 @pytest.mark.parametrize("width", [1, 3])
 def test_together_as_one_by_one(name: str, width: int) -> None:
@@ -77,6 +78,7 @@ def test_independent_labels_are_found_together_too() -> None:
         assert model.log_prob([x] * 3, others).argmax() == labels[-1]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("length", ["stop", "given"])
 def test_encoder_decoders_read_unequal_sources_at_once(length: str) -> None:
     X, y = pairs()

@@ -102,6 +102,7 @@ def neighbours(n: int, length: int, seed: int) -> tuple[list[np.ndarray], list[n
     return X, [np.append(x[1:], x[-2]) for x in X]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("model", "sees"),
     [
@@ -158,6 +159,7 @@ def test_beams_of_dependent_targets_find_no_worse_than_greed() -> None:
     assert [len(each.item) for each in model.n_best(3, source=X[0])] == [6, 6, 6]
 
 
+@pytest.mark.slow
 def test_vectors_given_vectors_are_framewise_regression() -> None:
     rng = np.random.default_rng(5)
     X = [rng.standard_normal((n, 2)) for n in (30, 25, 40, 35)]

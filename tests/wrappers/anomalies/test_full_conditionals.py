@@ -5,7 +5,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.wrappers.anomalies.full_conditionals import feature_log_probs
-from tests.families import fitted, halved, rows
+from tests.families import fitted, halved, marked, one_of_each_class, rows
 
 
 def vectors(n, length, seed=0):
@@ -83,7 +83,7 @@ def with_features():
     return [row for row in given if "quantized" not in row.family.name]
 
 
-@pytest.mark.parametrize("row", with_features(), ids=str)
+@pytest.mark.parametrize("row", marked(with_features(), one_of_each_class), ids=str)
 def test_a_feature_alone_is_the_whole(row):
     """Of every model, with and without sources in turns: with windows, whatever the lengths."""
     model = fitted(row)

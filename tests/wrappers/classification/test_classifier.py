@@ -101,6 +101,7 @@ def test_units_do_not_matter() -> None:
     )
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "model", [sm.NGram(2), sm.HMM(2, encoding=sm.Characters()), sm.LSTM(d_model=8, max_steps=30)], ids=str
 )

@@ -224,6 +224,7 @@ def test_rates_that_gain_most_are_chosen_and_none_where_nothing_is_sure() -> Non
     assert 0 < small[0] < 2e-5
 
 
+@pytest.mark.slow
 def test_auto_learns_where_a_text_has_words_of_its_own_and_does_no_harm_where_not() -> None:
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("abcdefgh"), 5)) for _ in range(300)]

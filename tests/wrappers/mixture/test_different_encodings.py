@@ -111,6 +111,7 @@ def test_the_probabilities_of_all_texts_sum_to_one_at_most(weights: Any, length:
     assert len(set(np.round(mixture.log_prob(["ab,ab", "a,bab", ",,,,,"]), 6))) == 3
 
 
+@pytest.mark.slow
 def test_mixed_at_every_piece_they_would_sum_to_more_than_one() -> None:
     """A model of characters gives ``a``, ``b`` and ``ab`` more than one together; over segments the sum stays below."""
     rng = np.random.default_rng(0)

@@ -203,6 +203,7 @@ def test_large_alphabets_share_rows() -> None:
     assert rows.max() < layout.n_rows < 1_000_000
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("length", ["given", "stop"])
 @pytest.mark.parametrize(
     "make",
@@ -236,6 +237,7 @@ def test_a_mixture_is_a_member_of_another(weights: WeightsName) -> None:
     assert_allclose(streamed, mixture.log_prob_steps(SYMBOLS[:1])[0], rtol=1e-10)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("weights", ["static", "gated"])
 def test_members_that_read_byte_pairs_make_a_bound(weights: WeightsName) -> None:
     mixture = sm.Mixture(ngrams(1, 2), weights=weights, encoding=sm.BPE(270)).fit([TEXT, TEXT[5:]])
@@ -345,6 +347,7 @@ def driven(n: int = 12, seed: int = 0) -> sm.Sequences:
     return sm.Sequences(items, inputs=inputs, input_names=["heat", "wind"])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("weights", ["static", "switching", "gated"])
 def test_members_read_their_own_inputs(weights: WeightsName, tmp_path: Any) -> None:
     X, test = driven(), driven(4, seed=1)

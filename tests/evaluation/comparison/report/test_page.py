@@ -31,6 +31,7 @@ def pages():
     return page
 
 
+@pytest.mark.quick_cases(1)
 @KINDS
 def test_it_is_whole_and_fetches_nothing(kind, request, read, pages):
     page = read(pages(kind, request.getfixturevalue(kind)))
@@ -46,9 +47,10 @@ def test_it_is_whole_and_fetches_nothing(kind, request, read, pages):
     assert set(ALWAYS) <= set(page.headings)
 
 
-def test_sections_stand_where_they_apply(texts, vectors, pairs, symbols, read, pages):
+@pytest.mark.usefixtures("_undrawn")
+def test_sections_stand_where_they_apply(texts, vectors, pairs, symbols, read):
     headings = {
-        name: [heading for heading in read(pages(name, made)).headings if heading not in ALWAYS]
+        name: [heading for heading in read(html_report(made)).headings if heading not in ALWAYS]
         for name, made in (("texts", texts), ("vectors", vectors), ("pairs", pairs), ("symbols", symbols))
     }
     assert headings["texts"] == ["Where 3-gram <b> and hmm differ", "Samples", "Hidden states", "Learning curves"]
@@ -62,8 +64,9 @@ def test_sections_stand_where_they_apply(texts, vectors, pairs, symbols, read, p
     assert headings["symbols"] == ["Samples", "Hidden states"]
 
 
-def test_names_and_texts_are_escaped(texts, read, pages):
-    page = read(pages("texts", texts))
+@pytest.mark.usefixtures("_undrawn")
+def test_names_and_texts_are_escaped(texts, read):
+    page = read(html_report(texts))
     assert "<b>" not in page.source
     assert "Poems & <prose>" in page.text
     assert "3-gram <b> explains the held-out data best" in page.text
@@ -96,6 +99,7 @@ def test_to_html_writes_the_page(symbols, tmp_path):
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 def test_in_a_browser_nothing_overflows_and_nothing_is_logged(vectors, pages, tmp_path):
     """The page in two frames of a page, of a telephone's and of a wide screen's, each of which tells its width."""
