@@ -40,7 +40,11 @@ DENSITIES: dict[str, tuple[Observation, list[np.ndarray]]] = {
     "Categorical": (sm.Categorical(), SYMBOLS),
     "Columns": (
         sm.Columns([(Gamma(), 1), (sm.Poisson(), 1)]),
-        [np.hstack(pair) for pair in zip(POSITIVE, COUNTS, strict=True)],
+        BOTH,
+    ),
+    "Columns of conjugate parts": (
+        sm.Columns([(sm.GaussianMixture(1), 1), (sm.Poisson(), 1)]),
+        [np.hstack(pair) for pair in zip(REALS, COUNTS, strict=True)],
     ),
 }
 MODELS: dict[str, type[HiddenChainModel]] = {
@@ -160,7 +164,7 @@ REFUSED: dict[tuple[str, str, str], str] = {
     # What is known of a missing past depends on all states since, of which there are more than any filter holds.
     ("MarkovSwitchingAR", "GaussianMixture", "missing values"): "has a NaN at frame 5",
     # A prior whose product with a Gamma or a von Mises density keeps its form has a constant that no formula gives, and
-    # one of these groups of columns is a Gamma density.
+    # one of the groups of the first columns is a Gamma density.
     **{
         (model, density, "variational"): "has no conjugate prior here"
         for model in MODELS

@@ -113,6 +113,10 @@ DATA: dict[str, tuple[Any, Any]] = {
     "poisson": (sm.Poisson(), lambda x: np.rint(np.abs(x))),
     "bernoulli": (sm.Bernoulli(), lambda x: (x > 0).astype(float)),
     "categorical": (sm.Categorical(), lambda x: np.rint(np.abs(x[:, 0])).astype(int)),
+    "columns": (
+        sm.Columns([(sm.GaussianMixture(1), 1), (sm.Poisson(), 1)]),
+        lambda x: np.where(np.abs(x) < 0.2, np.nan, np.stack([x[:, 0], np.rint(np.abs(x[:, 1]))], 1)),
+    ),
 }
 
 
