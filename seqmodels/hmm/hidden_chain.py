@@ -1388,7 +1388,7 @@ class HiddenChainModel(SequenceModel):
         effects = self.input_effects
         of_transitions = bool(effects.transitions) and not self._stationary_follows_inputs
         of_each = {"of_transitions": of_transitions, "of_start": bool(effects.first_state)}
-        check_with_inputs(self.algorithm, self.start, self.training.tied, **of_each)
+        check_with_inputs(self.algorithm, self.start, **of_each)
 
     def _set_fitted(self, parameters: Parameters, start: Start) -> None:
         """Set the fitted attributes to given parameters, in ``from_parameters``, once the encoding is known."""

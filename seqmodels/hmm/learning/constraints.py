@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.parameters import Configurable
-from seqmodels.hmm.emissions import Statistics
+from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.parameters import Parameters
 
 TABLES = ("initial", "transition", "emission")
@@ -154,11 +154,21 @@ class Tying:
             n *= self.n_groups
         return tuple(s.new_zeros(n, *s.shape[1:]).index_add_(0, group.to(s.device), s) for s in statistics)
 
+    @property
+    def is_first(self) -> Tensor:
+        """A mask ``(K,)`` of the first state of each of the G groups."""
+        states = torch.arange(len(self.group))
+        return torch.isin(states, self.one_each(states))
+
     def one_each(self, table: Tensor) -> Tensor:
         """Return the rows of a table ``(K, P)`` for the first state of each of the G groups, ``(G, P)``."""
         states = torch.arange(len(self.group))
         first = torch.full((self.n_groups,), len(self.group)).scatter_reduce(0, self.group, states, "amin")
         return table[first.to(table.device)]
+
+    def shared(self, table: Tensor) -> Tensor:
+        """Return a table ``(K, P)`` in which each state has the row of the first state of its group."""
+        return table if self.is_free else self.spread(self.one_each(table))
 
     def spread(self, table_of_groups: Tensor) -> Tensor:
         """Return a table ``(K, P)`` in which each state has the row of its group, from a table ``(G, P)``."""
@@ -183,6 +193,20 @@ class Constraints:
         is_frozen = torch.zeros(self.tying.n_groups, dtype=torch.bool)
         is_frozen[self.tying.group[self.frozen.rows(self.frozen.emission, len(self.tying.group))]] = True
         return is_frozen
+
+    def kept_rows(self, parameters: Parameters) -> Tensor:
+        """Return a mask of the rows of ``parameters.transition`` that a fit leaves unchanged."""
+        k = len(parameters.initial)
+        return self.frozen.rows(self.frozen.transition, k).repeat(len(parameters.transition) // k)
+
+    def kept_numbers(self, table: Tensor, emission: Emission) -> Tensor:
+        """Return a mask of the numbers of a table ``(K, P)`` that a fit leaves unchanged."""
+        of_emission = emission.is_kept(self.tying.one_each(table))
+        return self.tying.spread(of_emission | self.frozen_groups[:, None].to(table.device))
+
+    def tying_of(self, emission: Emission) -> Tying:
+        """Return which states share an emission; an emission with durations says so itself."""
+        return self.tying if emission.tied_states is None else Tying(emission.tied_states)
 
     @classmethod
     def none(cls, n_states: int) -> Constraints:

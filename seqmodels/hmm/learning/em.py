@@ -60,13 +60,18 @@ class MAPObjective:
     inputs: InputOptions = field(default_factory=InputOptions)
 
     def log_prior(self, parameters: Parameters) -> float:
-        """Return the log-density of the prior in nats, up to a constant; an emission that several states share counts
-        once.
+        """Return the log-density of the prior in nats, up to a constant."""
+        return float(self.log_prior_of(parameters))
+
+    def log_prior_of(self, parameters: Parameters) -> Tensor:
+        """Return the log-density of the prior in nats, up to a constant, as a differentiable scalar.
+
+        An emission that several states share counts once.
         """
         tying = self.constraints.tying
         table = parameters.table if tying.is_free else tying.one_each(parameters.table)
-        of_tables = float(self.emission.log_prior(table) + self.pseudocount.log_prior(parameters))
-        return of_tables + float(self.inputs.log_prior(parameters))
+        of_tables = self.emission.log_prior(table) + self.pseudocount.log_prior(parameters)
+        return of_tables + self.inputs.log_prior(parameters)
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
         """Return a row of the fit's ``history_``: the figures after an EM step, in nats per raw unit.
@@ -401,7 +406,8 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
         else:
             transition, transition_slopes = maximised_transitions(*regressed)
     if of_inputs is not None and parameters.table_slopes is not None:
-        table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, objective.inputs)
+        tying = constraints.tying_of(objective.emission)
+        table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, tying, objective.inputs)
     if expectations.emission:  # which does not hold what the regressions on inputs read
         table = maximised_table(table, objective.emission, expectations.emission, constraints.tying)
     updated = Parameters(initial, transition, final, table, transition_slopes, table_slopes, initial_slopes)

@@ -18,6 +18,7 @@ from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import finite_start, regressed_columns, regression_of
 from seqmodels.hmm.emissions.logistic import multinomial_logistic, poisson_regression
+from seqmodels.hmm.learning.constraints import Tying
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import generator_of, without_diagonal
 
@@ -300,12 +301,13 @@ def _maximise_row(
 
 
 def maximised_emissions(
-    parameters: Parameters, statistics: InputStatistics, emission: Emission, options: InputOptions
+    parameters: Parameters, statistics: InputStatistics, emission: Emission, tying: Tying, options: InputOptions
 ) -> tuple[Tensor, Tensor]:
     """Return output parameters at inputs of zero, ``(K, P)``, and their slopes, ``(K, P, U)``, after an M-step.
 
-    Each state is a regression of its own. Columns of the table that do not belong to the observation, such as
-    parameters of durations, do not change.
+    Each group of states that share an emission is a regression of its own, in which a step counts with the sum of their
+    posteriors. Columns of the table that do not belong to the observation, such as parameters of durations, do not
+    change.
     """
     assert parameters.table_slopes is not None
     assert statistics.x is not None
@@ -314,12 +316,16 @@ def maximised_emissions(
     inputs = statistics.inputs[:, columns].double()
     x = statistics.x.double() if statistics.x.is_floating_point() else statistics.x
     table, slopes = parameters.table.clone(), parameters.table_slopes.clone()
-    rows, slopes_of_rows, is_frozen = emission.observed(table), emission.observed(slopes), emission.frozen_states
-    for k, gamma in enumerate(statistics.gamma.double().T):
+    rows, slopes_of_rows = (tying.one_each(emission.observed(each)) for each in (table, slopes))
+    is_frozen = None if emission.frozen_states is None else tying.one_each(emission.frozen_states)
+    (of_groups,) = tying.pool((statistics.gamma.double().T.contiguous(),))
+    for k, gamma in enumerate(of_groups):
         if is_frozen is not None and is_frozen[k]:
             continue
         before, past = slopes_of_rows[k][:, columns], statistics.past
         rows[k], slopes_of_rows[k][:, columns] = regression.maximise(rows[k], before, x, past, inputs, gamma)
+    emission.observed(table).copy_(tying.spread(rows))
+    emission.observed(slopes).copy_(tying.spread(slopes_of_rows))
     return table, slopes
 
 

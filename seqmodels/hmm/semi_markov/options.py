@@ -76,7 +76,7 @@ class SegmentOptions:
         """Raise ``ValueError`` for tied or frozen states where the algorithm or the observation allows none."""
         of_emission = Constraints(self.frozen, self.constraints.emission)
         replace(self.chain, constraints=of_emission).check_together(algorithm, observation)
-        if algorithm in ("gradient", "variational") and not self.constraints.is_free:
+        if algorithm == "variational" and not self.constraints.is_free:
             raise ValueError(
                 f"algorithm={algorithm!r} trains the durations of all states; leave tied_durations and frozen to 'em'"
             )
