@@ -281,7 +281,7 @@ class HiddenChainModel(SequenceModel):
         chain = self._chain(self.n_states, start="free", length=length, inputs=InputOptions())
         chain.options.check_first_state(self.start, self.algorithm, self.length)
         if self.algorithm == "variational":
-            check_variational(self.start, training.tied, training.frozen, self.pseudocount)
+            check_variational(self.start, self.pseudocount)
         elif training.prior is not None:
             raise ValueError(
                 "prior is for algorithm='variational'; pass that, or pseudocount and the observation's own prior"
@@ -381,6 +381,10 @@ class HiddenChainModel(SequenceModel):
                 warn_of_new_levels(train, self.encoding, self.encoding_, self.observation_)
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
         fitting, corpus = self._fitting_and_corpus(train, is_continued=is_warm)
+        of_bound = fitting.variational
+        if of_bound is not None and of_bound.constraints.freezes(of_bound.fixed, of_bound.family.emission):
+            fixed = self.parameters_ if is_warm else next(fitting.guesses(corpus)).of_first_process()
+            fitting = replace(fitting, variational=replace(of_bound, fixed=fixed.to(torch.device("cpu"))))
         starts = partial(self._first_parameters, fitting) if is_warm else fitting.starts
         best = best_of(
             partial(starts, corpus),
@@ -399,8 +403,7 @@ class HiddenChainModel(SequenceModel):
             bound = best.last_row["objective"] * fitting.objective.n_units
             self._posterior, self.statistics_ = VariationalPosterior(self.parameters_, bound), None
             best.rows[-1]["log_prob"] = fitting.variational.score(best.parameters, corpus)
-            of_fit = fitting.variational
-            self.parameters_ = mean_parameters(self.parameters_, of_fit.family, self.start_, of_fit.rows)
+            self.parameters_ = fitting.variational.mean(self.parameters_)
         self.converged_ = best.converged
         self.starts_ = starts_table(best.starts, best.start)
         self.history_ = best.history_with(
@@ -483,9 +486,12 @@ class HiddenChainModel(SequenceModel):
                 "GaussianMixture(1), covariance_type='full', or complete frames"
             )
         has_final = self.length_ == "stop"
-        of_chain: dict[str, Any] = {"has_final": has_final, "rows": chain.rows_family(examples), "n_rows": chain.n_rows}
+        rows, constraints = chain.rows_family(examples), chain.options.constraints
+        of_chain: dict[str, Any] = {"has_final": has_final, "rows": rows, "n_rows": chain.n_rows}
+        of_chain["constraints"] = constraints
         hyper = prior_hyperparameters(prior, family, chain.options.topology, self.n_states, **of_chain)
-        of_data = (n_units, log_det, of_chain["rows"], chain.expectations, chain.start)
+        fixed = mean_parameters(hyper, family, chain.start, rows)  # of the right shapes, until there is a first guess
+        of_data = (n_units, log_det, rows, chain.expectations, chain.start, constraints, fixed)
         return VariationalObjective(family, emission, hyper, *of_data)
 
     def _emission_prior(self, chain: HiddenChain[Any]) -> EmissionPrior:
@@ -1240,12 +1246,14 @@ class HiddenChainModel(SequenceModel):
         if n < 1:
             raise ValueError(f"n is {n}; pass at least 1")
         hyper, chain = self._variational().hyper, self._fitted_chain
-        of_posterior = (hyper, self._conjugate_family(chain), self.start_, chain.rows_family())
+        family, constraints = self._conjugate_family(chain), chain.options.constraints
+        of_posterior = (hyper, family, self.start_, chain.rows_family())
         generator = torch.Generator().manual_seed(self.random_state if random_state is None else random_state)
         models = []
         for _ in range(n):
             model = copy.copy(self).set_params(algorithm="em", training__prior=None)
-            model.parameters_, model._posterior = drawn_parameters(*of_posterior, generator), None
+            drawn = constraints.keep(self.parameters_, drawn_parameters(*of_posterior, generator), family.emission)
+            model.parameters_, model._posterior = drawn, None
             models.append(model)
         return models
 

@@ -92,10 +92,11 @@ class ConjugateFamily(EmissionPrior):
     def near(self, table: Tensor, prior: Tensor, statistics: Statistics) -> Tensor:
         return self.mean(self.updated(prior, statistics))
 
-    def expected_emission(self, hyper: Tensor) -> tuple[Emission, Tensor]:
+    def expected_emission(self, hyper: Tensor, fixed: Tensor) -> tuple[Emission, Tensor]:
         """Return an emission and a table whose densities are ``exp(E log p(x))`` under the posterior ``hyper``.
 
-        The table ``(K, P + O)`` has output parameters and O offsets, as ``expected`` returns them.
+        The table ``(K, P + O)`` has output parameters and O offsets, as ``expected`` returns them. ``fixed (K, P)`` has
+        the output parameters of the states whose emission is frozen.
         """
         return ExpectedEmission(self.emission, self.offset_features), torch.cat(self.expected(hyper), 1)
 

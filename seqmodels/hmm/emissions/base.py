@@ -78,7 +78,7 @@ class Emission(ABC):
         return None
 
     def is_kept(self, table: Tensor) -> Tensor:
-        """Return True for the numbers of a table ``(K, P)`` that the M-step leaves unchanged; by default it has none."""
+        """Return True for the numbers of a table ``(K, P)`` that the M-step leaves unchanged; by default none."""
         return torch.zeros_like(table, dtype=torch.bool)
 
     def observed(self, table: Tensor) -> Tensor:

@@ -234,18 +234,16 @@ def check_with_inputs(
         )
 
 
-def check_variational(start: StartChoice, tied: Any, frozen: Any, pseudocount: Any) -> None:
+def check_variational(start: StartChoice, pseudocount: Any) -> None:
     """Raise ``ValueError`` for options that variational Bayes does not allow.
 
-    These are a stationary first state, which has no conjugate prior, tied or frozen states, and a ``pseudocount``,
-    which would be a second prior.
+    These are a stationary first state, which has no conjugate prior, and a ``pseudocount``, which would be a second
+    prior.
     """
     if start == "stationary":
         raise ValueError(
             "start='stationary' has no conjugate prior; pass start='free' or start='uniform', or algorithm='em'"
         )
-    if tied is not None or frozen is not None:
-        raise ValueError("algorithm='variational' learns all parameters of all states; leave tied and frozen to 'em'")
     if not isinstance(pseudocount, str) and pseudocount != 0:
         raise ValueError(
             f"pseudocount={pseudocount!r} has no part in algorithm='variational'; pass "

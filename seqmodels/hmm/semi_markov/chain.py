@@ -88,7 +88,7 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         return SegmentEmission(inner, self.family, left_censored=self.left_censored, constraints=constraints)
 
     def emission_prior(self, observation: Observation, size: int) -> SegmentFamily:
-        return SegmentFamily(prior_of(observation, size), self.emission(observation, size))
+        return SegmentFamily(prior_of(observation, size), self.emission(observation, size), self.segments.constraints)
 
     def n_parameters(self, emission: Emission) -> int:
         allowed, leaves, _ = self.options.free_rows(self.n_states)

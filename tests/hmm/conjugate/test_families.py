@@ -161,7 +161,7 @@ def test_densities_are_the_expectations_of_logarithms(name: str) -> None:
         family.mean(family.prior(prior, 2)), x, None, torch.tensor([[3.0, 1.0]]).double().expand(12, 2)
     )
     hyper = family.updated(family.prior(prior, 2), statistics)
-    emission, table = family.expected_emission(hyper)
+    emission, table = family.expected_emission(hyper, family.mean(hyper))
     ours = emission.evaluate(table, x, None, torch.float64, Scratch())[0].log()
     generator = torch.Generator().manual_seed(0)
     draws = torch.stack(
