@@ -360,6 +360,7 @@ def test_who_reads_none_takes_no_notice() -> None:
 EMITTED: list[tuple[Any, str]] = [
     (sm.GaussianMixture(1), "reals"),
     (sm.GaussianMixture(1, "full"), "reals"),
+    (sm.GaussianMixture(2), "reals"),
     (sm.AutoregressiveGaussian(2), "reals"),
     (sm.Poisson(), "counts"),
     (sm.Categorical(0.01), "symbols"),
@@ -473,7 +474,7 @@ def test_tied_states_are_one_regression(make: Any) -> None:
 def test_emissions_refused_in_words() -> None:
     X = emitted("reals")
     with pytest.raises(ValueError, match="without prior and background"):
-        fitted(X, input_effects__emissions=True, observation=sm.GaussianMixture(2))
+        fitted(X, input_effects__emissions=True, observation=sm.GaussianMixture(1, background=0.1))
     missing = sm.Sequences([np.where(x > 14, np.nan, x) for x in X], inputs=X.inputs)
     with pytest.raises(ValueError, match="frames without missing values"):
         fitted(missing, input_effects__emissions=True, observation=sm.AutoregressiveGaussian(1))
