@@ -61,7 +61,7 @@ class Fitting:
     @property
     def stepwise(self) -> Stepwise:
         """Stepwise EM with these settings, for ``algorithm="stepwise"`` and ``partial_fit``."""
-        cuts = self.chain.runs_side_by_side
+        cuts = self.chain.runs_side_by_side and not self.chain.inputs.n_inputs  # regressions read whole sequences
         step: StepOfBatch = e_step_of_batch
         if not cuts:
             step = partial(e_step_of_batch, of_parts=partial(_of_whole_sequences, self.chain))

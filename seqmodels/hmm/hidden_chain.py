@@ -334,8 +334,6 @@ class HiddenChainModel(SequenceModel):
         with propagate_errors():
             if self.algorithm == "variational":
                 raise ValueError("partial_fit is stepwise EM; call fit, or pass algorithm='em'")
-            if self._regresses:
-                raise ValueError("partial_fit reads no inputs; call fit, or leave input_effects out")
             data = Data.of(X, y, sample_weight, states)
             data.refuse_past("partial_fit")
             check_arguments(self)
@@ -347,6 +345,7 @@ class HiddenChainModel(SequenceModel):
                     self._clear_learned()
                     apply_setting(self, learn_setting(self, data, is_partial=True))
                     self.history_, self.fit_seconds_, self.starts_ = pd.DataFrame(), 0.0, starts_table([], None)
+                self._check_has_inputs()
                 checked_data(self, data.X, data.y)
                 examples = self._setting().examples(data, on_disk=True)
                 check_states(examples, self.n_states)
@@ -366,11 +365,7 @@ class HiddenChainModel(SequenceModel):
         return self
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        if self._regresses and self._effects_scaling is None:
-            raise ValueError(
-                f"input_effects of {a_or_an(type(self))} reads inputs, but the sequences have none; pass "
-                "Sequences(items, inputs=..., times=...)"
-            )
+        self._check_has_inputs()
         check_states(train, self.n_states)
         check_table_size(self.n_states, self.observation_.n_output_parameters(self.encoding_.size))
         self._warn_before_fit(train)
@@ -411,6 +406,14 @@ class HiddenChainModel(SequenceModel):
         )
         warn_of_floor(best, self.observation_)
         warn_of_disagreement(self.starts_, best, fitting.objective.n_units)
+
+    def _check_has_inputs(self) -> None:
+        """Raise ``ValueError`` if the model regresses on inputs and the sequences that it was given have none."""
+        if self._regresses and self._effects_scaling is None:
+            raise ValueError(
+                f"input_effects of {a_or_an(type(self))} reads inputs, but the sequences have none; pass "
+                "Sequences(items, inputs=..., times=...)"
+            )
 
     def _clear_learned(self) -> None:
         self.shared_autoregression_, self._posterior = None, None

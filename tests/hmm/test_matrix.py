@@ -86,12 +86,12 @@ def constrained(model: HiddenChainModel) -> HiddenChainModel:
     return other.set_params(start="free") if isinstance(model, MarkovSwitchingAR) else other
 
 
-def given_inputs(model: HiddenChainModel, items: list[np.ndarray], part: str) -> None:
+def given_inputs(model: HiddenChainModel, items: list[np.ndarray], part: str, algorithm: str = "em") -> None:
     """Fit the model with a part that depends on an input, and forecast its states with the inputs ahead."""
     timed = {"times": TIMES} if isinstance(model, ContinuousTimeHMM) else {}
     X = sm.Sequences(items, inputs=INPUTS, input_names=["u"], **timed)
     effects = sm.hmm.ChainInputEffects(**{part: True})
-    other = model.clone().set_params(input_effects=effects, max_iter=2)
+    other = model.clone().set_params(input_effects=effects, max_iter=2, algorithm=algorithm)
     if part == "first_state" and isinstance(model, MarkovSwitchingAR):
         other.set_params(start="free")  # by default its distribution is that of the transitions
     other.fit(X).forecast_states(X, 2, inputs=[{"u": [0.0, 1.0]}] * N)
@@ -124,6 +124,7 @@ ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] =
     "inputs of transitions": lambda m, X, items: given_inputs(m, items, "transitions"),
     "inputs of emissions": lambda m, X, items: given_inputs(m, items, "emissions"),
     "inputs of the first state": lambda m, X, items: given_inputs(m, items, "first_state"),
+    "stepwise with inputs": lambda m, X, items: given_inputs(m, items, "transitions", "stepwise"),
     "missing values": lambda m, X, items: m.log_prob(data_of(type(m).__name__, with_missing(items))),
     "stepwise": lambda m, X, _: refitted(m, X, "stepwise"),
     "gradient": lambda m, X, _: refitted(m, X, "gradient"),

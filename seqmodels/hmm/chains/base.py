@@ -404,7 +404,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
         n_frames = sum(w * len(x) for w, x in zip(corpus.weights, corpus.sequences, strict=True))
         if statistics is None or statistics.n_frames == n_frames:
             return statistics
-        return RunningStatistics(statistics.mean.scaled(statistics.n_frames / n_frames), statistics.n_batches, n_frames)
+        return statistics.rescaled(n_frames)
 
     @torch.no_grad()
     def forward_log_prob(

@@ -227,9 +227,7 @@ class GaussianRegression(InputRegression):
         new_slopes[self.location[0]] = torch.cat([of_one[one.location[0]] for _, of_one in each])
         return self.observation.pack(log_weights, means[:, 0], shapes[:, 0]), new_slopes
 
-    def _of_one(
-        self, row: Tensor, slopes: Tensor, x: Tensor, inputs: Tensor, gamma: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _of_one(self, row: Tensor, slopes: Tensor, x: Tensor, inputs: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
         """Return the results of ``maximise`` for one component, by least squares."""
         design, missing = torch.cat([torch.ones_like(inputs[:, :1]), inputs], 1), torch.isnan(x)
         log_weights, means, shapes = self.observation.unpack(row, self.size)

@@ -7,9 +7,10 @@ concatenates them, and each process keeps its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -168,6 +169,16 @@ class InputStatistics:
     def __add__(self, other: InputStatistics) -> InputStatistics:
         pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
         return InputStatistics(**{name: torch.cat(pair) for name, pair in pairs.items() if pair[0] is not None})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the statistics that are not None as arrays by name, in the form in which a checkpoint stores them."""
+        each = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: tensor.cpu().numpy() for name, tensor in each.items() if tensor is not None}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], device: torch.device) -> InputStatistics:
+        """Return the statistics that ``arrays`` stored, with tensors on ``device``."""
+        return cls(**{name: torch.tensor(array, device=device) for name, array in arrays.items()})
 
     def scaled(self, factor: float) -> InputStatistics:
         """Return the statistics with posteriors multiplied by ``factor``, as if the data had that weight."""

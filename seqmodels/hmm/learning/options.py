@@ -212,8 +212,8 @@ def check_with_inputs(
 ) -> None:
     """Raise ``ValueError`` for options that a model with regressions on inputs cannot have.
 
-    These are stepwise and variational algorithms, a stationary first state if transitions depend on inputs, and any
-    ``start`` but ``"free"`` if the first state does.
+    These are variational Bayes, a stationary first state if transitions depend on inputs, and any ``start`` but
+    ``"free"`` if the first state does.
 
     Args:
         algorithm: the algorithm.
@@ -221,8 +221,11 @@ def check_with_inputs(
         of_transitions: True if transitions are regressed on inputs.
         of_start: True if the first state is regressed on inputs.
     """
-    if algorithm in ("stepwise", "variational"):
-        raise ValueError(f"algorithm={algorithm!r} fits no regressions on inputs; pass algorithm='em' or 'gradient'")
+    if algorithm == "variational":
+        raise ValueError(
+            "regressions on inputs have no conjugate prior here; pass algorithm='em', or draw from the posterior with "
+            "hmm.PosteriorHMM"
+        )
     if of_start and start not in ("auto", "free"):
         raise ValueError(
             f"start={start!r} determines the first state, which then depends on no inputs; pass start='free', or "

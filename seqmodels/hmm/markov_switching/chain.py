@@ -12,9 +12,9 @@ from torch import Tensor
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
+from seqmodels.hmm.conjugate import EmissionPrior
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.conjugate import EmissionPrior
 from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective
 from seqmodels.hmm.learning.first_state import Start, with_start
 from seqmodels.hmm.learning.shared_family import shared_family

@@ -325,7 +325,7 @@ GIVEN_INPUTS = sm.Sequences(SYMBOLS, inputs=[np.linspace(0, 1, len(x))[:, None] 
         ({"pseudocount": 0.5}, "pseudocount"),
         ({"observation": sm.Categorical(0.1)}, "pseudocount"),
         ({"algorithm": "em", "training__prior": ConjugatePrior()}, "prior is for"),
-        ({"input_effects__transitions": True, "length": "given"}, "fits no regressions on inputs"),
+        ({"input_effects__transitions": True, "length": "given"}, "regressions on inputs have no conjugate prior"),
     ],
 )
 def test_choices_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:
