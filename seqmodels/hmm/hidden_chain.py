@@ -326,8 +326,10 @@ class HiddenChainModel(SequenceModel):
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
         """Take one step of stepwise EM on these sequences, after all that came before (Cappé and Moulines 2009).
 
-        The first call learns the encoding and a start from the sequences; after ``from_parameters`` or ``load`` it is
-        one EM step. No checkpoints are written. The arguments are those of ``fit``.
+        The first call learns the encoding and a start from the sequences; after ``from_parameters`` or ``load``, and
+        after EM of a model with inputs, it is one EM step. Of a model with inputs the steps of earlier calls are kept
+        until their weight is small, because a logistic regression has no statistics of fixed size. No checkpoints are
+        written. The arguments are those of ``fit``.
         """
         import pandas as pd
 
@@ -509,11 +511,11 @@ class HiddenChainModel(SequenceModel):
     def _first_parameters(self, fitting: Fitting, corpus: Corpus) -> Iterator[Parameters]:
         """Yield the parameters from which a fit continues, or under variational Bayes the posterior's hyperparameters.
 
-        If the model has parameters but no posterior, that is made by one EM step.
+        If the model has parameters but no posterior, or other parameters were frozen, that is made by one EM step.
         """
         if fitting.variational is None:
             yield self.parameters_.to(corpus.device)
-        elif self._posterior is None:
+        elif self._posterior is None or not fitting.variational.continues(self._posterior.hyper):
             yield fitting.variational.started(self.parameters_.to(corpus.device), corpus)
         else:
             yield self._posterior.hyper.to(corpus.device)
@@ -1229,7 +1231,8 @@ class HiddenChainModel(SequenceModel):
         have the concentrations ``emission (K, V)``; counts have ``shape`` and ``rate (K, D)``; bits have ``on`` and
         ``off (K, D)``. Mixtures have the concentrations ``weights (K, M)``, then ``mean (K, M, D)`` and
         ``mean_count``, and for precisions ``precision_shape`` and ``precision_rate (K, M, D)``, or
-        ``degrees_of_freedom (K, M)`` and ``inverse_scale (K, M, D, D)``.
+        ``degrees_of_freedom (K, M)`` and ``inverse_scale (K, M, D, D)``. ``Columns`` have those of all groups; a name
+        that several groups share gets the number of the group, ``mean_0``.
         """
         hyper, chain = self._variational().hyper, self._fitted_chain
         of_chain = {"initial": hyper.initial.numpy(), **chain.rows_family().raw(hyper)}
@@ -1314,6 +1317,7 @@ class HiddenChainModel(SequenceModel):
     def emission_slopes_(self) -> np.ndarray:
         """``(K, D, U)``, for symbols ``(K, V, U)``: what one unit of each raw input adds to the emissions.
 
+        For mixtures of M Gaussians it is ``(K, M D, U)``, component by component.
         It adds to the mean or location of a feature in its raw unit, to the log-odds of a bit or of the mean of a
         proportion, to the log-mean of a count or of a positive value, or to the log-odds of a symbol against the first.
         For angles the shape is ``(K, 2 D, U)``: it adds to κ cos μ of each, then to κ sin μ. Inputs are in the order of

@@ -53,7 +53,8 @@ class SharedFamily(ConjugateFamily):
         return torch.where(self.is_kept[:, None], table, self.tying.spread(near))
 
     def updated(self, prior: Tensor, statistics: Statistics) -> Tensor:
-        return self.tying.spread(self._conjugate.updated(self.tying.one_each(prior), self._pooled(statistics)))
+        updated = self._conjugate.updated(self.tying.one_each(prior), self._pooled(statistics))
+        return torch.where(self.is_kept[:, None].to(prior.device), prior, self.tying.spread(updated))
 
     def _pooled(self, statistics: Statistics) -> Statistics:
         return self.tying.pool(statistics, self.emission.n_earlier_states)

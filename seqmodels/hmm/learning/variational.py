@@ -154,6 +154,11 @@ class VariationalObjective:
         mean = mean_parameters(hyper, self.family, self.start, self.rows)
         return self.constraints.keep(self.fixed.to(hyper.initial.device), mean, self.family.emission)
 
+    def continues(self, hyper: Parameters) -> bool:
+        """Return True if ``hyper`` has a distribution of the same parameters as the prior: of those not frozen."""
+        pairs = zip(hyper.arrays().items(), self.prior.arrays().items(), strict=True)
+        return all(((a > 0) == (b > 0)).all() for (name, a), (_, b) in pairs if name != "table")
+
     def started(self, start: Parameters, corpus: Corpus) -> Parameters:
         """Return the hyperparameters of a first posterior: the prior's plus the expected counts under guessed
         parameters.

@@ -66,8 +66,8 @@ class PosteriorHMM(SequenceModel):
         model: the HMM, or another model of a hidden chain: an ``HSMM``, ``ContinuousTimeHMM`` or
             ``MarkovSwitchingAR``. Its observation is a ``GaussianMixture`` (diagonal or full) without prior and
             background, any density or distribution of independent features (``Poisson``, ``Gamma``, ``VonMises``, ...),
-            ``Categorical``, or ``Columns`` of these; for vectors, ``"auto"`` is ``GaussianMixture(1)``. It must have
-            nothing tied or frozen.
+            ``Categorical``, or ``Columns`` of these; for vectors, ``"auto"`` is ``GaussianMixture(1)``. An emission
+            that states share has one prior, and frozen parameters are the same in all draws.
         n_samples: number of draws kept of each chain, S / C.
         warmup: number of steps of each chain before these draws, in which the sampler adapts.
         chains: number of chains, C, which run one after the other.

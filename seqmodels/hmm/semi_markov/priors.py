@@ -74,6 +74,7 @@ class SegmentFamily(ConjugateFamily):
     def updated(self, prior: Tensor, statistics: Statistics) -> Tensor:
         of_emission, of_durations = self._split(prior)
         counted = self.tying.spread(self.durations.updated(self.tying.one_each(of_durations), self._pooled(statistics)))
+        counted = torch.where(self.is_kept[:, None].to(prior.device), of_durations, counted)
         return torch.cat([self.inner.updated(of_emission, statistics[:-2]), counted], 1)
 
     def expected(self, hyper: Tensor) -> tuple[Tensor, Tensor]:

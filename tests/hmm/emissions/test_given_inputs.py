@@ -109,7 +109,7 @@ def test_the_maximum_that_scipy_finds(observation: Observation, x: torch.Tensor)
 
 
 @pytest.mark.parametrize("covariance_type", ["diag", "full", "spherical"])
-def test_components_are_regressions_whose_steps_climb_to_a_maximum_of_scipy(covariance_type: Any) -> None:
+def test_steps_of_components_rise_to_a_maximum_of_scipy(covariance_type: Any) -> None:
     observation = sm.GaussianMixture(2, covariance_type)
     x = torch.where(torch.arange(N)[:, None] % 3 == 0, 3.0 - REALS, REALS)
     table, slopes = start_of(observation, D, x)

@@ -141,6 +141,18 @@ def test_the_bound_of_what_is_frozen_is_its_log_probability(name: str) -> None:
     assert_allclose(drawn.log_prob(TIMED), model.log_prob(TIMED), rtol=1e-12)
 
 
+def test_a_warm_start_may_freeze_or_free_a_row() -> None:
+    model = variational(2, warm_start=True, max_iter=5, tol=0, length="given").fit(SYMBOLS)
+    row = model.transition_[0].copy()
+    model.set_params(training__frozen=Frozen(transition=[0])).fit(SYMBOLS)
+    assert_allclose(model.transition_[0], row, rtol=1e-12)
+    assert np.diff(model.history_["objective"]).min() > -1e-12
+    assert (model.posterior_["transition"] > 0).all(1).tolist() == [False, True]
+    model.set_params(training__frozen=None).fit(SYMBOLS)
+    assert np.abs(model.transition_[0] - row).max() > 1e-6
+    assert np.diff(model.history_["objective"]).min() > -1e-12
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_tied_states_have_one_posterior(name: str, tmp_path: Path) -> None:
     make, more = KINDS[name]
