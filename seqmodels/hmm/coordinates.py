@@ -165,7 +165,7 @@ class Coordinates:
     @property
     def _mean_table(self) -> Tensor:
         """Output parameters of the G distinct emissions, ``(G, P)``; averages over the data if inputs change them."""
-        return self._table if self.given is None else self.given.table
+        return self._table if self.given is None else self.options.constraints.tying.one_each(self.given.table)
 
     @property
     def _mean_initial(self) -> Tensor:
@@ -209,8 +209,11 @@ class Coordinates:
             has_slope = torch.zeros_like(table, dtype=torch.bool)
             places = regressed_columns(self.emission).places
             has_slope[:, places] = (self.emitted.has_slope(self._mean_table) & emits)[:, places]
-            free = self._of_inputs(has_slope, "emission")
-            numbers["table_slopes"] = Numbers(free, p.table_slopes, lengths.unsqueeze(-1).expand_as(p.table_slopes))
+            tying = self.options.constraints.tying
+            is_first = self.options.constraints.tying_of(self.emission).is_first
+            free = self._of_inputs(tying.spread(has_slope) & is_first[:, None], "emission")
+            of_slopes = tying.spread(lengths).unsqueeze(-1).expand_as(p.table_slopes)
+            numbers["table_slopes"] = Numbers(free, p.table_slopes, of_slopes)
         if p.initial_slopes is not None:
             has_slope = (
                 has_initial_slope(self.parameters.initial)
@@ -266,6 +269,8 @@ class Coordinates:
         of_transition, of_table, of_initial = (
             moved.get(name) for name in ("transition_slopes", "table_slopes", "initial_slopes")
         )
+        if of_table is not None:
+            of_table = self.options.constraints.tying_of(self.emission).shared(of_table)
         at = Parameters(initial, transition, final, table, of_transition, of_table, of_initial, generator)
         of_groups = self.options.constraints.tying.one_each(table) if self.goes_far else moved["table"]
         return at, of_groups
@@ -350,7 +355,7 @@ class Coordinates:
         regression = regressed_columns(self.emission)
         if self.emission.frozen_states is not None:
             is_frozen = is_frozen | self.emission.frozen_states
-        free = self.emitted.has_slope(self.given.table)
+        free = self.options.constraints.tying_of(self.emission).shared(self.emitted.has_slope(self.given.table))
         free_of_location, labels = free[:, regression.places], regression.labels(self.emitted.names)
         for i, d in product(range(len(free)), range(int(regression.has_reference), len(labels))):
             for u in columns if not is_frozen[i] else ():

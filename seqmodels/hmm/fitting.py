@@ -61,7 +61,7 @@ class Fitting:
     @property
     def stepwise(self) -> Stepwise:
         """Stepwise EM with these settings, for ``algorithm="stepwise"`` and ``partial_fit``."""
-        cuts = self.chain.runs_side_by_side
+        cuts = self.chain.runs_side_by_side and not self.chain.inputs.n_inputs  # regressions read whole sequences
         step: StepOfBatch = e_step_of_batch
         if not cuts:
             step = partial(e_step_of_batch, of_parts=partial(_of_whole_sequences, self.chain))
@@ -115,7 +115,7 @@ class Fitting:
         options: dict[str, Any] = {"lr": self.lr, "callback": callback, "checkpoints": checkpoints}
         return [gradient_ascent(start, *data, self.stop, **options) for start in starts]
 
-    def starts(self, corpus: Corpus) -> Iterator[Parameters]:
+    def guesses(self, corpus: Corpus) -> Iterator[Parameters]:
         """Return the first guess of the parameters of each start.
 
         They are guessed from all data in memory; stepwise EM guesses them from its first mini-batch.
@@ -126,7 +126,11 @@ class Fitting:
         is_in_batches = self.algorithm == "stepwise" and (self.chain.runs_side_by_side or is_much)
         batches = self._first_batches(corpus) if is_in_batches else corpus.batches
         generators = [torch.Generator().manual_seed(self.random_state + i) for i in range(self.n_init)]
-        started = self.chain.guesses(self.objective, corpus, batches, generators, self.stop)
+        return self.chain.guesses(self.objective, corpus, batches, generators, self.stop)
+
+    def starts(self, corpus: Corpus) -> Iterator[Parameters]:
+        """Return the parameters of each start; under variational Bayes they are hyperparameters of a posterior."""
+        started = self.guesses(corpus)
         if self.variational is not None:
             return (self.variational.started(start, corpus) for start in started)
         return (self.objective.inputs.started(start, self.objective.emission) for start in started)

@@ -281,7 +281,7 @@ class HiddenChainModel(SequenceModel):
         chain = self._chain(self.n_states, start="free", length=length, inputs=InputOptions())
         chain.options.check_first_state(self.start, self.algorithm, self.length)
         if self.algorithm == "variational":
-            check_variational(self.start, training.tied, training.frozen, self.pseudocount)
+            check_variational(self.start, self.pseudocount)
         elif training.prior is not None:
             raise ValueError(
                 "prior is for algorithm='variational'; pass that, or pseudocount and the observation's own prior"
@@ -326,16 +326,16 @@ class HiddenChainModel(SequenceModel):
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
         """Take one step of stepwise EM on these sequences, after all that came before (Cappé and Moulines 2009).
 
-        The first call learns the encoding and a start from the sequences; after ``from_parameters`` or ``load`` it is
-        one EM step. No checkpoints are written. The arguments are those of ``fit``.
+        The first call learns the encoding and a start from the sequences; after ``from_parameters`` or ``load``, and
+        after EM of a model with inputs, it is one EM step. Of a model with inputs the steps of earlier calls are kept
+        until their weight is small, because a logistic regression has no statistics of fixed size. No checkpoints are
+        written. The arguments are those of ``fit``.
         """
         import pandas as pd
 
         with propagate_errors():
             if self.algorithm == "variational":
                 raise ValueError("partial_fit is stepwise EM; call fit, or pass algorithm='em'")
-            if self._regresses:
-                raise ValueError("partial_fit reads no inputs; call fit, or leave input_effects out")
             data = Data.of(X, y, sample_weight, states)
             data.refuse_past("partial_fit")
             check_arguments(self)
@@ -347,6 +347,7 @@ class HiddenChainModel(SequenceModel):
                     self._clear_learned()
                     apply_setting(self, learn_setting(self, data, is_partial=True))
                     self.history_, self.fit_seconds_, self.starts_ = pd.DataFrame(), 0.0, starts_table([], None)
+                self._check_has_inputs()
                 checked_data(self, data.X, data.y)
                 examples = self._setting().examples(data, on_disk=True)
                 check_states(examples, self.n_states)
@@ -366,11 +367,7 @@ class HiddenChainModel(SequenceModel):
         return self
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        if self._regresses and self._effects_scaling is None:
-            raise ValueError(
-                f"input_effects of {a_or_an(type(self))} reads inputs, but the sequences have none; pass "
-                "Sequences(items, inputs=..., times=...)"
-            )
+        self._check_has_inputs()
         check_states(train, self.n_states)
         check_table_size(self.n_states, self.observation_.n_output_parameters(self.encoding_.size))
         self._warn_before_fit(train)
@@ -381,6 +378,10 @@ class HiddenChainModel(SequenceModel):
                 warn_of_new_levels(train, self.encoding, self.encoding_, self.observation_)
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
         fitting, corpus = self._fitting_and_corpus(train, is_continued=is_warm)
+        of_bound = fitting.variational
+        if of_bound is not None and of_bound.constraints.freezes(of_bound.fixed, of_bound.family.emission):
+            fixed = self.parameters_ if is_warm else next(fitting.guesses(corpus)).of_first_process()
+            fitting = replace(fitting, variational=replace(of_bound, fixed=fixed.to(torch.device("cpu"))))
         starts = partial(self._first_parameters, fitting) if is_warm else fitting.starts
         best = best_of(
             partial(starts, corpus),
@@ -399,8 +400,7 @@ class HiddenChainModel(SequenceModel):
             bound = best.last_row["objective"] * fitting.objective.n_units
             self._posterior, self.statistics_ = VariationalPosterior(self.parameters_, bound), None
             best.rows[-1]["log_prob"] = fitting.variational.score(best.parameters, corpus)
-            of_fit = fitting.variational
-            self.parameters_ = mean_parameters(self.parameters_, of_fit.family, self.start_, of_fit.rows)
+            self.parameters_ = fitting.variational.mean(self.parameters_)
         self.converged_ = best.converged
         self.starts_ = starts_table(best.starts, best.start)
         self.history_ = best.history_with(
@@ -408,6 +408,14 @@ class HiddenChainModel(SequenceModel):
         )
         warn_of_floor(best, self.observation_)
         warn_of_disagreement(self.starts_, best, fitting.objective.n_units)
+
+    def _check_has_inputs(self) -> None:
+        """Raise ``ValueError`` if the model regresses on inputs and the sequences that it was given have none."""
+        if self._regresses and self._effects_scaling is None:
+            raise ValueError(
+                f"input_effects of {a_or_an(type(self))} reads inputs, but the sequences have none; pass "
+                "Sequences(items, inputs=..., times=...)"
+            )
 
     def _clear_learned(self) -> None:
         self.shared_autoregression_, self._posterior = None, None
@@ -483,9 +491,12 @@ class HiddenChainModel(SequenceModel):
                 "GaussianMixture(1), covariance_type='full', or complete frames"
             )
         has_final = self.length_ == "stop"
-        of_chain: dict[str, Any] = {"has_final": has_final, "rows": chain.rows_family(examples), "n_rows": chain.n_rows}
+        rows, constraints = chain.rows_family(examples), chain.options.constraints
+        of_chain: dict[str, Any] = {"has_final": has_final, "rows": rows, "n_rows": chain.n_rows}
+        of_chain["constraints"] = constraints
         hyper = prior_hyperparameters(prior, family, chain.options.topology, self.n_states, **of_chain)
-        of_data = (n_units, log_det, of_chain["rows"], chain.expectations, chain.start)
+        fixed = mean_parameters(hyper, family, chain.start, rows)  # of the right shapes, until there is a first guess
+        of_data = (n_units, log_det, rows, chain.expectations, chain.start, constraints, fixed)
         return VariationalObjective(family, emission, hyper, *of_data)
 
     def _emission_prior(self, chain: HiddenChain[Any]) -> EmissionPrior:
@@ -500,11 +511,11 @@ class HiddenChainModel(SequenceModel):
     def _first_parameters(self, fitting: Fitting, corpus: Corpus) -> Iterator[Parameters]:
         """Yield the parameters from which a fit continues, or under variational Bayes the posterior's hyperparameters.
 
-        If the model has parameters but no posterior, that is made by one EM step.
+        If the model has parameters but no posterior, or other parameters were frozen, that is made by one EM step.
         """
         if fitting.variational is None:
             yield self.parameters_.to(corpus.device)
-        elif self._posterior is None:
+        elif self._posterior is None or not fitting.variational.continues(self._posterior.hyper):
             yield fitting.variational.started(self.parameters_.to(corpus.device), corpus)
         else:
             yield self._posterior.hyper.to(corpus.device)
@@ -1220,7 +1231,8 @@ class HiddenChainModel(SequenceModel):
         have the concentrations ``emission (K, V)``; counts have ``shape`` and ``rate (K, D)``; bits have ``on`` and
         ``off (K, D)``. Mixtures have the concentrations ``weights (K, M)``, then ``mean (K, M, D)`` and
         ``mean_count``, and for precisions ``precision_shape`` and ``precision_rate (K, M, D)``, or
-        ``degrees_of_freedom (K, M)`` and ``inverse_scale (K, M, D, D)``.
+        ``degrees_of_freedom (K, M)`` and ``inverse_scale (K, M, D, D)``. ``Columns`` have those of all groups; a name
+        that several groups share gets the number of the group, ``mean_0``.
         """
         hyper, chain = self._variational().hyper, self._fitted_chain
         of_chain = {"initial": hyper.initial.numpy(), **chain.rows_family().raw(hyper)}
@@ -1240,12 +1252,14 @@ class HiddenChainModel(SequenceModel):
         if n < 1:
             raise ValueError(f"n is {n}; pass at least 1")
         hyper, chain = self._variational().hyper, self._fitted_chain
-        of_posterior = (hyper, self._conjugate_family(chain), self.start_, chain.rows_family())
+        family, constraints = self._conjugate_family(chain), chain.options.constraints
+        of_posterior = (hyper, family, self.start_, chain.rows_family())
         generator = torch.Generator().manual_seed(self.random_state if random_state is None else random_state)
         models = []
         for _ in range(n):
             model = copy.copy(self).set_params(algorithm="em", training__prior=None)
-            model.parameters_, model._posterior = drawn_parameters(*of_posterior, generator), None
+            drawn = constraints.keep(self.parameters_, drawn_parameters(*of_posterior, generator), family.emission)
+            model.parameters_, model._posterior = drawn, None
             models.append(model)
         return models
 
@@ -1303,6 +1317,7 @@ class HiddenChainModel(SequenceModel):
     def emission_slopes_(self) -> np.ndarray:
         """``(K, D, U)``, for symbols ``(K, V, U)``: what one unit of each raw input adds to the emissions.
 
+        For mixtures of M Gaussians it is ``(K, M D, U)``, component by component.
         It adds to the mean or location of a feature in its raw unit, to the log-odds of a bit or of the mean of a
         proportion, to the log-mean of a count or of a positive value, or to the log-odds of a symbol against the first.
         For angles the shape is ``(K, 2 D, U)``: it adds to κ cos μ of each, then to κ sin μ. Inputs are in the order of
@@ -1388,7 +1403,7 @@ class HiddenChainModel(SequenceModel):
         effects = self.input_effects
         of_transitions = bool(effects.transitions) and not self._stationary_follows_inputs
         of_each = {"of_transitions": of_transitions, "of_start": bool(effects.first_state)}
-        check_with_inputs(self.algorithm, self.start, self.training.tied, **of_each)
+        check_with_inputs(self.algorithm, self.start, **of_each)
 
     def _set_fitted(self, parameters: Parameters, start: Start) -> None:
         """Set the fitted attributes to given parameters, in ``from_parameters``, once the encoding is known."""

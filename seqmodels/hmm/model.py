@@ -69,12 +69,12 @@ class HMM(HiddenChainModel):
             that the sequence continues). ``"auto"`` is ``"stationary"`` if fewer than 5 sequences are fitted by EM with
             ``length="given"`` and an irreducible topology, without known states or targets; else ``"free"``. ``start_``
             is the choice.
-        algorithm: how the parameters are learned. ``"em"`` is EM. ``"stepwise"``, for much data, makes an M-step after
-            each mini-batch; ``max_iter`` counts epochs, and long sequences are cut, with a
-            warm-up, unless the topology never forgets. ``"gradient"`` is AdamW on the same objective, whose gradient is
-            the E-step; it makes ``max_iter`` passes over the data and ignores ``tol``. ``"variational"`` is variational
-            Bayes (MacKay 1997; Beal 2003) for ``Categorical``, ``Bernoulli``, ``Poisson`` and diagonal or full
-            ``GaussianMixture``; its ``objective`` is the evidence lower bound, and the parameters, which scores use,
+        algorithm: how the parameters are learned. ``"em"`` is EM. ``"stepwise"``, for much data, makes an M-step
+            after each mini-batch; ``max_iter`` counts epochs, and long sequences are cut, with a warm-up, unless the
+            topology never forgets. ``"gradient"`` is AdamW on the same objective, whose gradient is the E-step; it
+            makes ``max_iter`` passes over the data and ignores ``tol``. ``"variational"`` is variational Bayes (MacKay
+            1997; Beal 2003) for ``Categorical``, ``Bernoulli``, ``Poisson``, diagonal or full ``GaussianMixture``, and
+            ``Columns`` of these; its ``objective`` is the evidence lower bound, and the parameters, which scores use,
             are the posterior mean. There ``observation="auto"`` is ``GaussianMixture(1)`` for vectors, without prior
             and background.
         input_effects: a ``ChainInputEffects``, which says which inputs transitions, emissions and the first state

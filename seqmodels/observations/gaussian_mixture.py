@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -137,11 +137,16 @@ class GaussianMixture(Observation):
         return SHAPE_TYPES[self.covariance_type]
 
     def locations(self, size: int) -> list[slice]:
-        is_plain = self.n_components == 1 and not self.background
-        return [slice(1, 1 + size)] if is_plain else []
+        m = self.n_components
+        return [] if self.background else [slice(m, m * (1 + size))]
 
     def location_units(self, scale: Tensor) -> Tensor:
-        return scale
+        return scale.repeat(self.n_components)
+
+    def location_labels(self, names: Sequence[Any]) -> list[Any]:
+        if self.n_components == 1:
+            return list(names)
+        return [(m, name) for m in range(self.n_components) for name in names]
 
     def is_valid(self, table: Tensor, size: int) -> Tensor:
         m = self.n_components

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -314,12 +315,12 @@ def test_refused_in_words() -> None:
             "reads the inputs cold, but the sequences have the inputs heat",
         ),
         (lambda: fitted(X, length="stop"), "say how long it is"),
-        (lambda: fitted(X, algorithm="stepwise"), "pass algorithm='em' or 'gradient'"),
+        (lambda: fitted(X, algorithm="variational", observation=sm.Categorical()), "have no conjugate prior"),
         (lambda: fitted(X, start="stationary"), "pass start='free'"),
         (lambda: fitted(X, input_effects__ridge=-1.0), "ridge is -1.0"),
         (
-            lambda: sm.HMM(2, input_effects=sm.hmm.ChainInputEffects(transitions=True)).partial_fit(X),
-            "partial_fit reads no inputs",
+            lambda: sm.HMM(2, input_effects=sm.hmm.ChainInputEffects(transitions=True)).partial_fit(plain),
+            "the sequences have none; pass Sequences",
         ),
         (lambda: model.stationary_, "no stationary distribution"),
         (lambda: model.forecast_states(X), "pass inputs="),
@@ -359,6 +360,7 @@ def test_who_reads_none_takes_no_notice() -> None:
 EMITTED: list[tuple[Any, str]] = [
     (sm.GaussianMixture(1), "reals"),
     (sm.GaussianMixture(1, "full"), "reals"),
+    (sm.GaussianMixture(2), "reals"),
     (sm.AutoregressiveGaussian(2), "reals"),
     (sm.Poisson(), "counts"),
     (sm.Categorical(0.01), "symbols"),
@@ -450,12 +452,30 @@ def test_one_state_is_a_regression() -> None:
     assert model.emission_slopes_.shape == (2, 2, 2)
 
 
+@pytest.mark.parametrize("make", [sm.HMM, sm.hmm.ContinuousTimeHMM, partial(sm.hmm.HSMM, max_duration=4)])
+def test_tied_states_are_one_regression(make: Any) -> None:
+    """With standard errors of least squares, because states that emit the same say nothing of each other."""
+    X = emitted("reals", 3, (30, 20))
+    options = {"input_effects": sm.hmm.ChainInputEffects(emissions=True), "observation": sm.GaussianMixture(1)}
+    model = make(2, training=sm.hmm.ChainTraining(tied=[0, 0]), n_init=1, max_iter=3, **options).fit(X)
+    assert X.inputs is not None
+    x, design = np.concatenate(X.items), np.insert(np.concatenate(X.inputs), 0, 1.0, axis=1)
+    coefficients = np.linalg.lstsq(design, x, rcond=None)[0]
+    variance = np.mean((x - design @ coefficients) ** 2, axis=0)
+    np.testing.assert_allclose(model.emission_slopes_, [coefficients[1:].T] * 2, atol=1e-8)
+    np.testing.assert_allclose(model.covariances_[:, 0], [variance] * 2, atol=1e-8)
+    errors = model.standard_errors(X)
+    of_slopes = errors["standard_error"][errors["name"] == "emission_slopes"].to_numpy(float).reshape(2, -1)
+    expected = np.sqrt(variance[:, None] * np.linalg.inv(design.T @ design).diagonal()[1:]).flatten()
+    np.testing.assert_allclose(of_slopes, [expected] * 2, rtol=1e-5)
+    free = make(2, n_init=1, max_iter=0, **options).fit(X)
+    assert model.n_parameters_ == free.n_parameters_ - 2 * 2 - 2 * 2
+
+
 def test_emissions_refused_in_words() -> None:
     X = emitted("reals")
     with pytest.raises(ValueError, match="without prior and background"):
-        fitted(X, input_effects__emissions=True, observation=sm.GaussianMixture(2))
-    with pytest.raises(ValueError, match="leave tied out"):
-        fitted(X, input_effects__emissions=True, training__tied=[0, 0])
+        fitted(X, input_effects__emissions=True, observation=sm.GaussianMixture(1, background=0.1))
     missing = sm.Sequences([np.where(x > 14, np.nan, x) for x in X], inputs=X.inputs)
     with pytest.raises(ValueError, match="frames without missing values"):
         fitted(missing, input_effects__emissions=True, observation=sm.AutoregressiveGaussian(1))

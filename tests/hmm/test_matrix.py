@@ -28,7 +28,6 @@ COUNTS = [RNG.poisson(1 + 2 * LEVELS[:, None]).astype(float) for _ in range(N)]
 POSITIVE = [RNG.gamma(2.0, 1 + LEVELS[:, None]) for _ in range(N)]
 ANGLES = [RNG.vonmises(0.5 * LEVELS[:, None], 3.0) for _ in range(N)]
 SYMBOLS = [RNG.integers(0, 3, T) for _ in range(N)]
-BOTH = [np.hstack(pair) for pair in zip(POSITIVE, COUNTS, strict=True)]
 INPUTS = [RNG.normal(size=T) for _ in range(N)]
 TIMES = [np.cumsum(RNG.exponential(1.0, T)) for _ in range(N)]
 
@@ -39,8 +38,8 @@ DENSITIES: dict[str, tuple[Observation, list[np.ndarray]]] = {
     "VonMises": (VonMises(), ANGLES),
     "Categorical": (sm.Categorical(), SYMBOLS),
     "Columns": (
-        sm.Columns([(Gamma(), 1), (sm.Poisson(), 1)]),
-        [np.hstack(pair) for pair in zip(POSITIVE, COUNTS, strict=True)],
+        sm.Columns([(sm.GaussianMixture(1), 1), (sm.Poisson(), 1)]),
+        [np.hstack(pair) for pair in zip(REALS, COUNTS, strict=True)],
     ),
 }
 MODELS: dict[str, type[HiddenChainModel]] = {
@@ -88,12 +87,12 @@ def constrained(model: HiddenChainModel) -> HiddenChainModel:
     return other.set_params(start="free") if isinstance(model, MarkovSwitchingAR) else other
 
 
-def given_inputs(model: HiddenChainModel, items: list[np.ndarray], part: str) -> None:
+def given_inputs(model: HiddenChainModel, items: list[np.ndarray], part: str, algorithm: str = "em") -> None:
     """Fit the model with a part that depends on an input, and forecast its states with the inputs ahead."""
     timed = {"times": TIMES} if isinstance(model, ContinuousTimeHMM) else {}
     X = sm.Sequences(items, inputs=INPUTS, input_names=["u"], **timed)
     effects = sm.hmm.ChainInputEffects(**{part: True})
-    other = model.clone().set_params(input_effects=effects, max_iter=2)
+    other = model.clone().set_params(input_effects=effects, max_iter=2, algorithm=algorithm)
     if part == "first_state" and isinstance(model, MarkovSwitchingAR):
         other.set_params(start="free")  # by default its distribution is that of the transitions
     other.fit(X).forecast_states(X, 2, inputs=[{"u": [0.0, 1.0]}] * N)
@@ -119,9 +118,14 @@ ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] =
     "warm start": lambda m, X, _: m.clone().fit(X).set_params(warm_start=True).fit(X),
     "partial_fit": lambda m, X, _: m.clone().partial_fit(X).partial_fit(X),
     "topology, tied, frozen": lambda m, X, _: constrained(m).fit(X),
+    "tied, frozen by gradient": lambda m, X, _: refitted(constrained(m), X, "gradient"),
+    "tied, frozen variational": lambda m, X, _: refitted(constrained(m), X, "variational"),
+    "tied, frozen draws by NUTS": lambda m, X, _: drawn(constrained(m).fit(X), X),
+    "tied with inputs": lambda m, X, items: given_inputs(constrained(m), items, "emissions"),
     "inputs of transitions": lambda m, X, items: given_inputs(m, items, "transitions"),
     "inputs of emissions": lambda m, X, items: given_inputs(m, items, "emissions"),
     "inputs of the first state": lambda m, X, items: given_inputs(m, items, "first_state"),
+    "stepwise with inputs": lambda m, X, items: given_inputs(m, items, "transitions", "stepwise"),
     "missing values": lambda m, X, items: m.log_prob(data_of(type(m).__name__, with_missing(items))),
     "stepwise": lambda m, X, _: refitted(m, X, "stepwise"),
     "gradient": lambda m, X, _: refitted(m, X, "gradient"),
@@ -153,6 +157,7 @@ def from_disk(m: HiddenChainModel, items: list[np.ndarray]) -> None:
         np.testing.assert_allclose(m.clone().fit(X).log_prob(X), m.log_prob(data_of(type(m).__name__, items)))
 
 
+VARIATIONAL = ("variational", "tied, frozen variational")
 NO_MEAN = "have no mean; pass 'stationary' or a permutation"
 REFUSED: dict[tuple[str, str, str], str] = {
     # A symbol is there or it is not: NaN is no symbol, and a mean of symbols is none.
@@ -160,14 +165,14 @@ REFUSED: dict[tuple[str, str, str], str] = {
     **{(model, "Categorical", "reorder by mean"): NO_MEAN for model in MODELS},
     # What is known of a missing past depends on all states since, of which there are more than any filter holds.
     ("MarkovSwitchingAR", "GaussianMixture", "missing values"): "has a NaN at frame 5",
-    # A prior whose product with a Gamma or a von Mises density keeps its form has a constant that no formula gives, and
-    # one of these groups of columns is a Gamma density.
+    # A prior whose product with a Gamma or a von Mises density keeps its form has a constant that no formula gives.
     **{
-        (model, density, "variational"): "has no conjugate prior here"
+        (model, density, ability): "has no conjugate prior here"
         for model in MODELS
-        for density in ("Gamma", "VonMises", "Columns")
+        for density in ("Gamma", "VonMises")
+        for ability in VARIATIONAL
     },
-    ("MarkovSwitchingAR", "GaussianMixture", "variational"): "as a product, so they have no conjugate prior",
+    **{("MarkovSwitchingAR", "GaussianMixture", ability): "have no conjugate prior" for ability in VARIATIONAL},
 }
 
 

@@ -220,8 +220,6 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"algorithm": "gradient", "training__frozen": ("emission",)}, "leave tied and frozen to 'em'"),
-        ({"algorithm": "gradient", "training__tied": [0, 0, 1]}, "leave tied and frozen to 'em'"),
         ({"observation": GaussianMixture(1, "tied"), "training__tied": [0, 0, 1]}, "one covariance for all states"),
         (
             {"observation": GaussianMixture(1, "tied"), "training__frozen": Frozen(emission=[1])},

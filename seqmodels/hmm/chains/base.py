@@ -30,6 +30,7 @@ from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments, ChainOptions
+from seqmodels.hmm.learning.shared_family import shared_family
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.standard_errors import FitObjective
@@ -99,7 +100,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
     def emission_prior(self, observation: Observation, size: int) -> EmissionPrior:
         """Return the family of priors of the emissions; raises ``ValueError`` for an observation that has none."""
-        return prior_of(observation, size)
+        return shared_family(prior_of(observation, size), self.options.constraints)
 
     def rows_family(self, examples: Sequence[Example] = ()) -> RowsFamily:
         """Return the family of priors of the initial, transition and end probabilities.
@@ -403,7 +404,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
         n_frames = sum(w * len(x) for w, x in zip(corpus.weights, corpus.sequences, strict=True))
         if statistics is None or statistics.n_frames == n_frames:
             return statistics
-        return RunningStatistics(statistics.mean.scaled(statistics.n_frames / n_frames), statistics.n_batches, n_frames)
+        return statistics.rescaled(n_frames)
 
     @torch.no_grad()
     def forward_log_prob(

@@ -1,5 +1,6 @@
 """Conjugate distributions over an HMM's parameters: priors, and the posteriors that variational Bayes computes."""
 
+from seqmodels.hmm.conjugate.columns import ColumnsFamily
 from seqmodels.hmm.conjugate.family import ConjugateFamily, EmissionPrior, ExpectedEmission, conjugate_of
 from seqmodels.hmm.conjugate.gaussian_mixture import DiagonalMixtureFamily, FullMixtureFamily
 from seqmodels.hmm.conjugate.independent_features import BernoulliFamily, PoissonFamily
@@ -11,6 +12,7 @@ from seqmodels.hmm.conjugate.symbols import CategoricalFamily
 __all__ = [
     "BernoulliFamily",
     "CategoricalFamily",
+    "ColumnsFamily",
     "ConjugateFamily",
     "ConjugatePrior",
     "DiagonalMixtureFamily",

@@ -20,9 +20,13 @@ def expected_log(concentration: Tensor) -> Tensor:
 
 
 def log_normaliser(concentration: Tensor) -> Tensor:
-    """Return ``log B(a) = Σ log Γ(a) - log Γ(Σ a)``, ``(...)``, for concentrations a ``(..., K)``; 0 is left out."""
+    """Return ``log B(a) = Σ log Γ(a) - log Γ(Σ a)``, ``(...)``, for concentrations a ``(..., K)``; 0 is left out.
+
+    The result is 0 where all concentrations are 0.
+    """
+    total = concentration.sum(-1)
     each = torch.where(concentration > 0, torch.lgamma(torch.where(concentration > 0, concentration, 1.0)), 0.0)
-    return each.sum(-1) - torch.lgamma(concentration.sum(-1))
+    return each.sum(-1) - torch.lgamma(torch.where(total > 0, total, 1.0))
 
 
 def dirichlet_divergence(q: Tensor, p: Tensor) -> Tensor:

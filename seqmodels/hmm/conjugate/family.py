@@ -81,16 +81,24 @@ class ConjugateFamily(EmissionPrior):
         """True if frames may have missing values."""
         return True
 
+    @property
+    def offset_features(self) -> list[int]:
+        """The number of the feature that each of the O offsets belongs to; -1 for one that counts once for each frame.
+
+        An offset of a feature counts in the frames in which the feature is observed.
+        """
+        return list(range(self.size))
+
     def near(self, table: Tensor, prior: Tensor, statistics: Statistics) -> Tensor:
         return self.mean(self.updated(prior, statistics))
 
-    def expected_emission(self, hyper: Tensor) -> tuple[Emission, Tensor]:
+    def expected_emission(self, hyper: Tensor, fixed: Tensor) -> tuple[Emission, Tensor]:
         """Return an emission and a table whose densities are ``exp(E log p(x))`` under the posterior ``hyper``.
 
-        The table ``(K, P + O)`` has output parameters and O offsets, as ``expected`` returns them.
+        The table ``(K, P + O)`` has output parameters and O offsets, as ``expected`` returns them. ``fixed (K, P)`` has
+        the output parameters of the states whose emission is frozen.
         """
-        table, offsets = self.expected(hyper)
-        return ExpectedEmission(self.emission, offsets.shape[1]), torch.cat([table, offsets], 1)
+        return ExpectedEmission(self.emission, self.offset_features), torch.cat(self.expected(hyper), 1)
 
     @abstractmethod
     def updated(self, prior: Tensor, statistics: Statistics) -> Tensor:
@@ -105,8 +113,7 @@ class ConjugateFamily(EmissionPrior):
         """Return the output parameters and offsets that give ``exp(E log p(x))``, the expectation under ``hyper``.
 
         Returns:
-            A table ``(K, P)``, and offsets to add to its log-densities: ``(K, D)`` for each observed feature of a
-            frame, or ``(K, 1)`` once for each frame.
+            A table ``(K, P)``, and offsets to add to its log-densities, ``(K, O)``, as ``offset_features`` says.
         """
 
     @abstractmethod
@@ -140,8 +147,8 @@ def conjugate_of(observation: Observation, size: int) -> ConjugateFamily:
         ValueError: the observation has no conjugate prior, or has a prior of its own.
     """
     raise ValueError(
-        f"{observation!r} has no conjugate prior here; use Categorical, Bernoulli, Poisson or a GaussianMixture with "
-        "covariance_type='diag' or 'full', or fit it by algorithm='em'"
+        f"{observation!r} has no conjugate prior here; use Categorical, Bernoulli, Poisson, a GaussianMixture with "
+        "covariance_type='diag' or 'full', or Columns of these, or fit it by algorithm='em'"
     )
 
 
@@ -162,12 +169,17 @@ class ExpectedEmission(Emission):
 
     Tables are ``(K, P + O)``: the P columns of the inner emission, then O columns of offsets that are added to
     log-densities.
+
+    Args:
+        inner: the emission.
+        features: number of the feature that each offset belongs to, or -1 (``ConjugateFamily.offset_features``).
     """
 
-    def __init__(self, inner: Emission, n_offsets: int) -> None:
+    def __init__(self, inner: Emission, features: Sequence[int]) -> None:
         super().__init__(inner.observation, inner.size)
         self.inner = inner
-        self.n_offsets = n_offsets
+        self.features = list(features)
+        self.n_offsets = len(self.features)
 
     @property
     def n_statistics(self) -> int:
@@ -185,9 +197,10 @@ class ExpectedEmission(Emission):
     def _offsets(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
         """Return what is added to the log-densities: ``(1, K)``, or ``(N, K)`` if offsets depend on missing values."""
         offsets = table[:, -self.n_offsets :].T
-        if self.n_offsets == 1 or not bool(torch.isnan(x).any()):
+        if max(self.features) < 0 or not bool(torch.isnan(x).any()):
             return offsets.sum(0, keepdim=True).to(dtype)
-        return ((~torch.isnan(x)).to(offsets.dtype) @ offsets).to(dtype)
+        seen = torch.nn.functional.pad((~torch.isnan(x)).to(offsets.dtype), (0, 1), value=1.0)  # last, the whole frame
+        return (seen[:, self.features] @ offsets).to(dtype)
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         return self.inner.statistics(table[:, : -self.n_offsets], x, past, gamma, memo)

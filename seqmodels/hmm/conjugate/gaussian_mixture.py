@@ -102,6 +102,10 @@ class DiagonalMixtureFamily(GaussianMixtureFamily):
         """
         return self.observation.n_components == 1
 
+    @property
+    def offset_features(self) -> list[int]:
+        return list(range(self.size)) if self.takes_missing else [-1]
+
     def _gaussians(self, hyper: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return means, counts of the means, and shapes and rates of the precisions, each ``(K, M, D)``."""
         mean, count, shape, rate = self._split(hyper)[1].split(self.size, -1)
@@ -178,6 +182,10 @@ class FullMixtureFamily(GaussianMixtureFamily):
     The hyperparameters of a component are its mean, the count of its mean, and the degrees of freedom and inverse scale
     matrix of its precision. Missing values are latent variables, distributed given the observed features of the frame.
     """
+
+    @property
+    def offset_features(self) -> list[int]:
+        return [-1]
 
     def _gaussians(self, hyper: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the hyperparameters of the Gaussians, the last axis of ``hyper`` split.

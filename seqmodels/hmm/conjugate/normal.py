@@ -8,6 +8,7 @@ from functools import singledispatch
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.conjugate.columns import ColumnsFamily
 from seqmodels.hmm.conjugate.family import EmissionPrior, conjugate_of
 from seqmodels.hmm.conjugate.prior import ConjugatePrior
 from seqmodels.hmm.emissions import Emission, Statistics, emission_of
@@ -46,37 +47,6 @@ class NormalPrior(EmissionPrior):
         return torch.minimum(torch.maximum(off_floor, -2 * prior), 2 * prior)
 
 
-class ColumnsPrior(EmissionPrior):
-    """The prior of ``Columns``: those of its groups, independent of each other.
-
-    ``hyper`` holds the hyperparameters of the groups side by side.
-    """
-
-    def __init__(self, emission: Emission) -> None:
-        super().__init__(emission)
-        assert isinstance(emission.observation, Columns), "of this observation"
-        self.groups = list(emission.observation.parts())
-        self.parts = [prior_of(group.observation, group.size) for group in self.groups]
-
-    def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
-        return torch.cat([part.prior(prior, n_states) for part in self.parts], 1)
-
-    def _hyper(self, hyper: Tensor) -> list[Tensor]:
-        return list(hyper.split([part.prior(ConjugatePrior(), 1).shape[1] for part in self.parts], 1))
-
-    def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
-        of_each = zip(self.groups, self.parts, self._hyper(hyper), strict=True)
-        return torch.stack([part.log_density(table[:, g.outputs], of_part) for g, part, of_part in of_each]).sum(0)
-
-    def near(self, table: Tensor, prior: Tensor, statistics: Statistics) -> Tensor:
-        tables, remaining = [], statistics
-        for g, part, of_part in zip(self.groups, self.parts, self._hyper(prior), strict=True):
-            n = part.emission.n_statistics
-            tables.append(part.near(table[:, g.outputs], of_part, remaining[:n]))
-            remaining = remaining[n:]
-        return torch.cat(tables, 1)
-
-
 @singledispatch
 def prior_of(observation: Observation, size: int) -> EmissionPrior:
     """Return the prior of an observation over ``size`` features or symbols: the conjugate one, or a normal one.
@@ -101,4 +71,4 @@ def _(observation: VonMises, size: int) -> EmissionPrior:
 
 @prior_of.register(Columns)
 def _(observation: Columns, size: int) -> EmissionPrior:
-    return ColumnsPrior(emission_of(observation, size))
+    return ColumnsFamily([prior_of(group.observation, group.size) for group in observation.parts()])

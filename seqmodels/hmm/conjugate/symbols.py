@@ -32,6 +32,10 @@ class CategoricalFamily(ConjugateFamily):
     ``hyper (K, V)`` holds the concentrations.
     """
 
+    @property
+    def offset_features(self) -> list[int]:
+        return [-1]
+
     def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
         shape = (n_states, self.size)
         mean, count = prior.numbers("mean", 1 / self.size, shape), prior.numbers("count", 1.0, (n_states, 1))

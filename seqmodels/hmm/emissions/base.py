@@ -72,6 +72,15 @@ class Emission(ABC):
         """A mask ``(K,)`` of the states whose emission the M-step leaves unchanged; None if it changes all of them."""
         return None
 
+    @property
+    def tied_states(self) -> Tensor | None:
+        """The group number of each state, ``(K,)``, whose states the M-step gives one emission; None if it has none."""
+        return None
+
+    def is_kept(self, table: Tensor) -> Tensor:
+        """Return True for the numbers of a table ``(K, P)`` that the M-step leaves unchanged; by default none."""
+        return torch.zeros_like(table, dtype=torch.bool)
+
     def observed(self, table: Tensor) -> Tensor:
         """Return the columns ``(K, P)`` of a table that are output parameters of the observation, as a view.
 

@@ -179,29 +179,56 @@ def _refuse_missing(observation: Observation, x: Tensor) -> None:
 
 @regression_of.register(GaussianMixture)
 class GaussianRegression(InputRegression):
-    """The M-step of ``N(x; μ + B u, Σ)``, one Gaussian for each state.
+    """The M-step of ``Σ_m w_m N(x; μ_m + B_m u, Σ_m)``, in which each component has slopes of its own.
+
+    Each component is a regression by least squares, in which a frame counts with the probability of its state and
+    component. One component is a linear regression in each state.
 
     Raises:
-        ValueError: the mixture has several components, a prior, a background, or a ``"tied"`` or ``"lowrank"``
-            covariance.
+        ValueError: the mixture has a prior, a background, or a ``"tied"`` or ``"lowrank"`` covariance.
     """
 
     observation: GaussianMixture
-    has_units = True
 
     def __init__(self, observation: GaussianMixture, size: int) -> None:
         super().__init__(observation, size)
         kinds = ("diag", "spherical", "full")
-        is_plain = observation.n_components == 1 and observation.prior is None and not observation.background
+        is_plain = observation.prior is None and not observation.background
         if not is_plain or observation.covariance_type not in kinds:
             raise ValueError(
-                f"{observation!r} cannot depend on inputs; pass a GaussianMixture(1) without prior and background, "
+                f"{observation!r} cannot depend on inputs; pass a GaussianMixture without prior and background, "
                 f"whose covariance_type is one of {', '.join(map(repr, kinds))}"
             )
+
+    def units(self, scale: Tensor) -> Tensor:
+        return self.observation.location_units(scale)
+
+    def labels(self, names: Sequence[Any]) -> list[Any]:
+        return self.observation.location_labels(names)
 
     def maximise(
         self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
     ) -> tuple[Tensor, Tensor]:
+        n = self.observation.n_components
+        if n == 1:
+            return self._of_one(row, slopes, x, inputs, gamma)
+        one = GaussianRegression(self.observation.clone().set_params(n_components=1), self.size)
+        log_weights, means, shapes = self.observation.unpack(row, self.size)
+        rows = one.observation.pack(torch.zeros_like(log_weights)[:, None], means[:, None], shapes[:, None])
+        of_each = torch.zeros(n, rows.shape[1], inputs.shape[1]).to(slopes)
+        of_each[:, one.location[0]] = slopes[self.location[0]].unflatten(0, (n, self.size))
+        joint = log_weights[:, None] + log_density_given_inputs(one.observation, rows, of_each, x, None, inputs).T
+        posterior = gamma * joint.softmax(0)  # (M, N)
+        each = [one._of_one(rows[m], of_each[m], x, inputs, posterior[m]) for m in range(n)]
+        _, means, shapes = one.observation.unpack(torch.stack([of_row for of_row, _ in each]), self.size)
+        (counts,), _ = all_reduce_sum([posterior.sum(1)])
+        log_weights = (counts / counts.sum()).log() if counts.sum() > 0 else log_weights
+        new_slopes = torch.zeros_like(slopes)
+        new_slopes[self.location[0]] = torch.cat([of_one[one.location[0]] for _, of_one in each])
+        return self.observation.pack(log_weights, means[:, 0], shapes[:, 0]), new_slopes
+
+    def _of_one(self, row: Tensor, slopes: Tensor, x: Tensor, inputs: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the results of ``maximise`` for one component, by least squares."""
         design, missing = torch.cat([torch.ones_like(inputs[:, :1]), inputs], 1), torch.isnan(x)
         log_weights, means, shapes = self.observation.unpack(row, self.size)
         coefficients = torch.cat([means, slopes[self.location[0]].T])  # (1 + U, D)

@@ -24,7 +24,8 @@ class ChainTraining(EMTraining):
         tied: group number of each state, ``[0, 0, 1, ...]``; the states of a group share one emission. None: no states
             share one.
         frozen: parameters that the fit leaves unchanged: names among ``initial``, ``transition`` (with ends) and
-            ``emission``, or a ``Frozen``. None: it learns all.
+            ``emission``, or a ``Frozen``. None: it learns all. Under variational Bayes they have no posterior: their
+            concentrations in ``posterior_`` are zero, and the emissions of frozen states have the prior's numbers.
         batches: number of mini-batches in an epoch of ``algorithm="stepwise"``.
         step_decay: exponent of the step sizes of ``algorithm="stepwise"`` and ``partial_fit``, from 0.5 (the newest
             batch counts most) to 1.
@@ -67,14 +68,15 @@ class ChainInputEffects(Configurable):
             ``transition_slopes_ (K, K, U)`` are w in units of one unit of each raw input, and ``transition_`` is the
             matrix where all inputs are at their mean in the training data; ``transition_at(inputs)`` is the matrix at
             other inputs. In a ``ContinuousTimeHMM`` it is the rates that depend on inputs, each by itself.
-        emissions: inputs that emissions depend on. Linear in them are the means of a ``GaussianMixture(1)``, the
-            intercepts of an ``AutoregressiveGaussian``, the locations of ``StudentT`` and ``LogNormal``, the log-means
-            of counts and of ``Gamma`` (under ``ZeroInflated`` those of the counts that are no extra zeros), the
-            log-odds of ``Categorical``, ``Bernoulli`` and the mean of ``Beta`` (by its a), and κ cos μ and κ sin μ of
-            ``VonMises``; also within ``Columns``, ``Rounded`` and ``IntervalCensored``; and the means
-            of the states of a ``MarkovSwitchingAR``. ``emission_slopes_`` has the
-            slopes for one unit of each raw input. Other parameters are those where all inputs are at their mean.
-            ``observation="auto"`` is then ``GaussianMixture(1)``, without prior and background.
+        emissions: inputs that emissions depend on. Linear in them are the means of a ``GaussianMixture``, in which
+            each component has slopes of its own (a mixture of regressions), the intercepts of an
+            ``AutoregressiveGaussian``, the locations of ``StudentT`` and ``LogNormal``, the log-means of counts and of
+            ``Gamma`` (under ``ZeroInflated`` those of the counts that are no extra zeros), the log-odds of
+            ``Categorical``, ``Bernoulli`` and the mean of ``Beta`` (by its a), and κ cos μ and κ sin μ of ``VonMises``;
+            also within ``Columns``, ``Rounded`` and ``IntervalCensored``; and the means of the states of a
+            ``MarkovSwitchingAR``. ``emission_slopes_`` has the slopes for one unit of each raw input. Other parameters
+            are those where all inputs are at their mean. ``observation="auto"`` is then ``GaussianMixture(1)``, without
+            prior and background.
         first_state: inputs of the first step that the first state depends on: ``p(z_1 = j | u_1) ∝ exp(b_j + w_j ·
             u_1)``, learned (``start="free"``) as a row of transitions is. ``initial_slopes_ (K, U)`` are w,
             ``initial_`` is the distribution where all inputs are at their mean, and ``initial_at(inputs)`` is that at

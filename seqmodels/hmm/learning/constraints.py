@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from seqmodels.common.parameters import Configurable
-from seqmodels.hmm.emissions import Statistics
+from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.continuous_time import transition_probabilities
 
 TABLES = ("initial", "transition", "emission")
 
@@ -154,11 +155,25 @@ class Tying:
             n *= self.n_groups
         return tuple(s.new_zeros(n, *s.shape[1:]).index_add_(0, group.to(s.device), s) for s in statistics)
 
+    @property
+    def is_first(self) -> Tensor:
+        """A mask ``(K,)`` of the first state of each of the G groups."""
+        states = torch.arange(len(self.group))
+        return torch.isin(states, self.one_each(states))
+
     def one_each(self, table: Tensor) -> Tensor:
         """Return the rows of a table ``(K, P)`` for the first state of each of the G groups, ``(G, P)``."""
         states = torch.arange(len(self.group))
         first = torch.full((self.n_groups,), len(self.group)).scatter_reduce(0, self.group, states, "amin")
         return table[first.to(table.device)]
+
+    def once(self, each: Tensor, is_left_out: Tensor) -> Tensor:
+        """Return numbers ``(K,)`` of states in which a group counts once, and states that are left out count zero."""
+        return torch.where((self.is_first & ~is_left_out).to(each.device), each, 0.0)
+
+    def shared(self, table: Tensor) -> Tensor:
+        """Return a table ``(K, P)`` in which each state has the row of the first state of its group."""
+        return table if self.is_free else self.spread(self.one_each(table))
 
     def spread(self, table_of_groups: Tensor) -> Tensor:
         """Return a table ``(K, P)`` in which each state has the row of its group, from a table ``(G, P)``."""
@@ -183,6 +198,70 @@ class Constraints:
         is_frozen = torch.zeros(self.tying.n_groups, dtype=torch.bool)
         is_frozen[self.tying.group[self.frozen.rows(self.frozen.emission, len(self.tying.group))]] = True
         return is_frozen
+
+    def kept_rows(self, parameters: Parameters) -> Tensor:
+        """Return a mask of the rows of ``parameters.transition`` that a fit leaves unchanged."""
+        k = len(parameters.initial)
+        return self.frozen.rows(self.frozen.transition, k).repeat(len(parameters.transition) // k)
+
+    def kept_numbers(self, table: Tensor, emission: Emission) -> Tensor:
+        """Return a mask of the numbers of a table ``(K, P)`` that a fit leaves unchanged."""
+        of_emission = emission.is_kept(self.tying.one_each(table))
+        return self.tying.spread(of_emission | self.frozen_groups[:, None].to(table.device))
+
+    def freezes(self, parameters: Parameters, emission: Emission) -> bool:
+        """Return True if some of the parameters are frozen."""
+        kept = (self.kept_rows(parameters), self.kept_numbers(parameters.table, emission))
+        return self.frozen.initial or any(bool(each.any()) for each in kept)
+
+    def keep(self, previous: Parameters, updated: Parameters, emission: Emission) -> Parameters:
+        """Return ``updated``, of a chain without slopes, with every frozen number set back to that of ``previous``."""
+        kept = self.kept_numbers(previous.table, emission)
+        return replace(self.keep_rows(previous, updated), table=torch.where(kept, previous.table, updated.table))
+
+    def hold(self, previous: Parameters, updated: Parameters, emission: Emission) -> bool:
+        """Return True if ``updated`` has the frozen numbers of ``previous``, and the same emission for tied states."""
+        kept = self.keep(previous, updated, emission)
+        tied = replace(kept, table=emission.tie(self.tying.shared(kept.table)))
+        pairs = zip(vars(tied).values(), vars(updated).values(), strict=True)
+        return all(torch.allclose(a, b) for a, b in pairs if a is not None)
+
+    def keep_rows(self, previous: Parameters, updated: Parameters) -> Parameters:
+        """Return ``updated`` with frozen probabilities and rates set back to those of ``previous``.
+
+        The generator of ``updated`` may have more states than ``previous``, to which frozen rows do not lead.
+        """
+        initial = previous.initial if self.frozen.initial else updated.initial
+        kept = self.kept_rows(previous).to(initial.device)
+        transition, final, generator = updated.transition, updated.final, updated.generator
+        if generator is not None and previous.generator is not None:
+            n_more = len(generator) - len(kept)
+            before = torch.nn.functional.pad(previous.generator, (0, n_more, 0, n_more))
+            generator = torch.where(torch.nn.functional.pad(kept, (0, n_more))[:, None], before, generator)
+            transition = transition_probabilities(generator, generator.new_ones(1))[0][: len(kept), : len(kept)]
+        else:
+            transition = torch.where(kept[:, None], previous.transition, transition)
+        if final is not None and previous.final is not None:
+            final = torch.where(kept, previous.final, final)
+        return replace(updated, initial=initial, transition=transition, final=final, generator=generator)
+
+    def without_rows(self, prior: Parameters) -> Parameters:
+        """Return the hyperparameters ``prior`` with zeros for probabilities and rates that are frozen.
+
+        They then have no density, as what the topology forbids has none.
+        """
+        free = ~self.kept_rows(prior)
+        return replace(
+            prior,
+            initial=prior.initial * (not self.frozen.initial),
+            transition=prior.transition * free[:, None],
+            final=None if prior.final is None else prior.final * free,
+            generator=None if prior.generator is None else prior.generator * free[:, None],
+        )
+
+    def tying_of(self, emission: Emission) -> Tying:
+        """Return which states share an emission; an emission with durations says so itself."""
+        return self.tying if emission.tied_states is None else Tying(emission.tied_states)
 
     @classmethod
     def none(cls, n_states: int) -> Constraints:

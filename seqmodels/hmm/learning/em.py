@@ -7,8 +7,10 @@ statistics of the emissions; the M-step divides them. Together they increase ``l
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, Protocol
 
 import torch
@@ -32,6 +34,8 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
 from seqmodels.inference.chains.threads import in_threads
 from seqmodels.training import Interruption, Row
+
+LEAST_WEIGHT = 0.05  # weight of a batch, relative to the newest, up to which regressions on inputs forget it
 
 # -- what is maximised ---------------------------------------------------------------------------------------
 
@@ -60,13 +64,18 @@ class MAPObjective:
     inputs: InputOptions = field(default_factory=InputOptions)
 
     def log_prior(self, parameters: Parameters) -> float:
-        """Return the log-density of the prior in nats, up to a constant; an emission that several states share counts
-        once.
+        """Return the log-density of the prior in nats, up to a constant."""
+        return float(self.log_prior_of(parameters))
+
+    def log_prior_of(self, parameters: Parameters) -> Tensor:
+        """Return the log-density of the prior in nats, up to a constant, as a differentiable scalar.
+
+        An emission that several states share counts once.
         """
         tying = self.constraints.tying
         table = parameters.table if tying.is_free else tying.one_each(parameters.table)
-        of_tables = float(self.emission.log_prior(table) + self.pseudocount.log_prior(parameters))
-        return of_tables + float(self.inputs.log_prior(parameters))
+        of_tables = self.emission.log_prior(table) + self.pseudocount.log_prior(parameters)
+        return of_tables + self.inputs.log_prior(parameters)
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
         """Return a row of the fit's ``history_``: the figures after an EM step, in nats per raw unit.
@@ -319,27 +328,38 @@ def sum_over_processes(
 class RunningStatistics:
     """Running averages of expected counts per frame, for stepwise EM and ``partial_fit``.
 
+    A logistic regression on inputs has no sums of fixed size from which its M-step could be taken. So for regressions
+    the steps of the batches are kept, each batch with its weight, until that is below ``LEAST_WEIGHT`` of the newest.
+
     Attributes:
         mean: weighted average of the expectations of the batches, each divided by its number of frames.
         n_batches: number of batches averaged.
         n_frames: number of frames in these batches, by weight.
+        given_inputs: the weight in the average, and the statistics, of each batch that regressions on inputs read.
     """
 
     mean: Expectations
     n_batches: int
     n_frames: float
+    given_inputs: tuple[tuple[float, InputStatistics], ...] = ()
 
     @classmethod
     def first(cls, expectations: Expectations, n_frames: float) -> RunningStatistics:
         """Return the averages after one batch of ``n_frames`` frames."""
-        return cls(expectations.scaled(1 / n_frames), 1, n_frames)
+        summed, of_inputs = replace(expectations, given_inputs=None), expectations.given_inputs
+        kept = () if of_inputs is None else ((1 / n_frames, of_inputs),)
+        return cls(summed.scaled(1 / n_frames), 1, n_frames, kept)
 
     @classmethod
-    def of_last(cls, expectations: Expectations, n_steps: int) -> RunningStatistics:
-        """Return the averages after ``n_steps`` E-steps that each read all data, from the expectations of the last."""
+    def of_last(cls, expectations: Expectations, n_steps: int) -> RunningStatistics | None:
+        """Return the averages after ``n_steps`` E-steps that each read all data, from the expectations of the last.
+
+        Return None if regressions read inputs, because these would keep all data.
+        """
+        if expectations.given_inputs is not None:
+            return None
         n_frames = float(expectations.xi.sum() + expectations.initial.sum())
-        summed = replace(expectations, given_inputs=None)  # because their size grows with the data
-        return cls(summed.scaled(1 / n_frames), n_steps, n_frames)
+        return cls(expectations.scaled(1 / n_frames), n_steps, n_frames)
 
     def add(
         self, expectations: Expectations, n_frames: float, *, decay: float, min_rate: float = 0.0
@@ -349,20 +369,39 @@ class RunningStatistics:
         The new batch has the weight ``(n_batches + 2)^-decay``, but at least ``min_rate``; the average before it has
         the rest.
         """
-        rate = max((self.n_batches + 2) ** -decay, min_rate)
-        mean = self.mean.scaled(1 - rate) + expectations.scaled(rate / n_frames)
-        return RunningStatistics(mean, self.n_batches + 1, self.n_frames + n_frames)
+        rate, new = max((self.n_batches + 2) ** -decay, min_rate), self.first(expectations, n_frames)
+        mean = self.mean.scaled(1 - rate) + replace(expectations, given_inputs=None).scaled(rate / n_frames)
+        weighed = [((1 - rate) * w, s) for w, s in self.given_inputs] + [(rate * w, s) for w, s in new.given_inputs]
+        kept = tuple((w, s) for w, s in weighed if w > LEAST_WEIGHT * weighed[-1][0])
+        return RunningStatistics(mean, self.n_batches + 1, self.n_frames + n_frames, kept)
+
+    def expectations(self, n_frames: float) -> Expectations:
+        """Return the averages as the expected counts of ``n_frames`` frames."""
+        of_batches = [statistics.scaled(n_frames * weight) for weight, statistics in self.given_inputs]
+        of_inputs = reduce(operator.add, of_batches) if of_batches else None
+        return replace(self.mean.scaled(n_frames), given_inputs=of_inputs)
+
+    def rescaled(self, n_frames: float) -> RunningStatistics:
+        """Return the same sums as averages over ``n_frames`` frames."""
+        factor = self.n_frames / n_frames
+        of_inputs = tuple((factor * weight, statistics) for weight, statistics in self.given_inputs)
+        return RunningStatistics(self.mean.scaled(factor), self.n_batches, n_frames, of_inputs)
 
     def arrays(self) -> dict[str, Any]:
         """Return the running statistics as arrays by name, in the form in which a checkpoint stores them."""
-        return {"mean": self.mean.arrays(), "n_batches": self.n_batches, "n_frames": self.n_frames}
+        arrays = {"mean": self.mean.arrays(), "n_batches": self.n_batches, "n_frames": self.n_frames}
+        of_inputs = {str(i): {"weight": w, **s.arrays()} for i, (w, s) in enumerate(self.given_inputs)}
+        return {**arrays, "given_inputs": of_inputs} if of_inputs else arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any] | None, device: torch.device) -> RunningStatistics | None:
         """Return the running statistics that ``arrays`` stored, with tensors on ``device``; return None for None."""
         if arrays is None:
             return None
-        return cls(Expectations.from_arrays(arrays["mean"], device), arrays["n_batches"], arrays["n_frames"])
+        stored = arrays.get("given_inputs", {})
+        of_inputs = [dict(stored[str(i)]) for i in range(len(stored))]
+        kept = tuple((each.pop("weight"), InputStatistics.from_arrays(each, device)) for each in of_inputs)
+        return cls(Expectations.from_arrays(arrays["mean"], device), arrays["n_batches"], arrays["n_frames"], kept)
 
 
 # -- the M-step ----------------------------------------------------------------------------------------------
@@ -401,7 +440,8 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
         else:
             transition, transition_slopes = maximised_transitions(*regressed)
     if of_inputs is not None and parameters.table_slopes is not None:
-        table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, objective.inputs)
+        tying = constraints.tying_of(objective.emission)
+        table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, tying, objective.inputs)
     if expectations.emission:  # which does not hold what the regressions on inputs read
         table = maximised_table(table, objective.emission, expectations.emission, constraints.tying)
     updated = Parameters(initial, transition, final, table, transition_slopes, table_slopes, initial_slopes)
@@ -469,7 +509,7 @@ class BaumWelch:
 
     def ended(
         self, parameters: Parameters, expectations: Expectations, n_rows: int
-    ) -> tuple[Parameters, RunningStatistics]:
+    ) -> tuple[Parameters, RunningStatistics | None]:
         """Return the parameters, and the statistics from which ``partial_fit`` goes on."""
         return parameters, RunningStatistics.of_last(expectations, n_rows)
 

@@ -7,9 +7,10 @@ concatenates them, and each process keeps its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import finite_start, regressed_columns, regression_of
 from seqmodels.hmm.emissions.logistic import multinomial_logistic, poisson_regression
+from seqmodels.hmm.learning.constraints import Tying
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import generator_of, without_diagonal
 
@@ -166,6 +168,16 @@ class InputStatistics:
         pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
         return InputStatistics(**{name: torch.cat(pair) for name, pair in pairs.items() if pair[0] is not None})
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the statistics that are not None as arrays by name, in the form in which a checkpoint stores them."""
+        each = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: tensor.cpu().numpy() for name, tensor in each.items() if tensor is not None}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], device: torch.device) -> InputStatistics:
+        """Return the statistics that ``arrays`` stored, with tensors on ``device``."""
+        return cls(**{name: torch.tensor(array, device=device) for name, array in arrays.items()})
+
     def scaled(self, factor: float) -> InputStatistics:
         """Return the statistics with posteriors multiplied by ``factor``, as if the data had that weight."""
         posteriors = (self.transitions, self.gamma, self.first, self.paths)
@@ -298,12 +310,13 @@ def _maximise_row(
 
 
 def maximised_emissions(
-    parameters: Parameters, statistics: InputStatistics, emission: Emission, options: InputOptions
+    parameters: Parameters, statistics: InputStatistics, emission: Emission, tying: Tying, options: InputOptions
 ) -> tuple[Tensor, Tensor]:
     """Return output parameters at inputs of zero, ``(K, P)``, and their slopes, ``(K, P, U)``, after an M-step.
 
-    Each state is a regression of its own. Columns of the table that do not belong to the observation, such as
-    parameters of durations, do not change.
+    Each group of states that share an emission is a regression of its own, in which a step counts with the sum of their
+    posteriors. Columns of the table that do not belong to the observation, such as parameters of durations, do not
+    change.
     """
     assert parameters.table_slopes is not None
     assert statistics.x is not None
@@ -312,12 +325,16 @@ def maximised_emissions(
     inputs = statistics.inputs[:, columns].double()
     x = statistics.x.double() if statistics.x.is_floating_point() else statistics.x
     table, slopes = parameters.table.clone(), parameters.table_slopes.clone()
-    rows, slopes_of_rows, is_frozen = emission.observed(table), emission.observed(slopes), emission.frozen_states
-    for k, gamma in enumerate(statistics.gamma.double().T):
+    rows, slopes_of_rows = (tying.one_each(emission.observed(each)) for each in (table, slopes))
+    is_frozen = None if emission.frozen_states is None else tying.one_each(emission.frozen_states)
+    (of_groups,) = tying.pool((statistics.gamma.double().T.contiguous(),))
+    for k, gamma in enumerate(of_groups):
         if is_frozen is not None and is_frozen[k]:
             continue
         before, past = slopes_of_rows[k][:, columns], statistics.past
         rows[k], slopes_of_rows[k][:, columns] = regression.maximise(rows[k], before, x, past, inputs, gamma)
+    emission.observed(table).copy_(tying.spread(rows))
+    emission.observed(slopes).copy_(tying.spread(slopes_of_rows))
     return table, slopes
 
 

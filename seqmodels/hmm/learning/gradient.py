@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from seqmodels.common.distributed import all_reduce_sum, is_rank_zero
 from seqmodels.hmm.corpus import PackedBatch, Portion
 from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import MAPObjective
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions
@@ -91,7 +92,8 @@ def gradient_ascent(
     """
     import pandas as pd
 
-    module = Unconstrained(start, objective.emission, objective.start, objective.inputs)
+    of_chain = (objective.start, objective.inputs, objective.constraints)
+    module = Unconstrained(start, objective.emission, *of_chain)
     parameters, is_interrupted = start, False
     history = pd.DataFrame({"step": [], "seconds": [], "log_prob": [], "objective": [], "floor_hits": []})
     if stop.max_iter:
@@ -124,14 +126,22 @@ class Unconstrained(nn.Module):
     """A module whose weights are the parameters of a chain on an unconstrained scale.
 
     They are logits of probabilities or logarithms of rates, output parameters and slopes. Calling the module returns
-    ``Parameters``. Probabilities and rates that are zero at the start stay zero.
+    ``Parameters``. Probabilities and rates that are zero at the start stay zero. Weights of frozen parameters have a
+    gradient of zero, so that they stay as they are.
     """
 
     def __init__(
-        self, parameters: Parameters, emission: Emission, start: Start = "free", inputs: InputOptions | None = None
+        self,
+        parameters: Parameters,
+        emission: Emission,
+        start: Start = "free",
+        inputs: InputOptions | None = None,
+        constraints: Constraints | None = None,
     ) -> None:
         super().__init__()
         self.emission, self.start = emission, start
+        self.constraints = constraints or Constraints.none(len(parameters.initial))
+        is_fixed = start != "free" or self.constraints.frozen.initial
         self.has_final = parameters.final is not None
         self.has_rates = parameters.generator is not None
         transition_and_final = parameters.transition
@@ -144,17 +154,23 @@ class Unconstrained(nn.Module):
         self.register_buffer("possible_initial", parameters.initial > 0)
         self.register_buffer("possible_arcs", transition_and_final > 0)
         self.initial: Tensor
-        if start == "free":
+        if not is_fixed:
             self.initial = nn.Parameter(_logits(parameters.initial))
         else:  # a buffer, because the distribution is fixed or follows from the transitions
             self.register_buffer("initial", _logits(parameters.initial))
         self.arcs = nn.Parameter(_logits(transition_and_final))
         self.table = nn.Parameter(emission.unbounded(parameters.table).clone())
+        kept_rows = self.constraints.kept_rows(parameters)[:, None]
+        kept_numbers = self.constraints.kept_numbers(parameters.table, emission)
+        _freeze(self.arcs, kept_rows)
+        _freeze(self.table, kept_numbers)
+        kept_slopes = (kept_rows[:, :, None], kept_numbers[:, :, None], torch.tensor(is_fixed))
         self.slopes, self.are_free = nn.ParameterDict(), nn.Module()
         free = (inputs or InputOptions()).free_slopes(parameters, emission)
-        for name, slopes, is_free in zip(SLOPES, parameters.slopes, free, strict=True):
+        for name, slopes, is_free, is_kept in zip(SLOPES, parameters.slopes, free, kept_slopes, strict=True):
             if slopes is not None:
                 self.slopes[name] = nn.Parameter(slopes.clone())
+                _freeze(self.slopes[name], is_kept)
                 self.are_free.register_buffer(name, is_free)
 
     def forward(self) -> Parameters:
@@ -170,7 +186,9 @@ class Unconstrained(nn.Module):
             initial = differentiable_stationary(transition, ends=self.has_final)
         final = transition_and_final[:, k].contiguous() if self.has_final else None
         slopes = {name: each * self.are_free.get_buffer(name) for name, each in self.slopes.items()}
-        table = self.emission.of_unbounded(self.table)
+        if "table_slopes" in slopes:
+            slopes["table_slopes"] = self.constraints.tying_of(self.emission).shared(slopes["table_slopes"])
+        table = self.emission.of_unbounded(self.constraints.tying.shared(self.table))
         return Parameters(initial, transition, final, table, **slopes, generator=generator)
 
     @torch.no_grad()
@@ -178,6 +196,13 @@ class Unconstrained(nn.Module):
         """Return the current parameters as tensors without gradients."""
         p: Parameters = self()
         return replace(p, table=p.table.detach().clone())
+
+
+def _freeze(weights: Tensor, is_kept: Tensor) -> None:
+    """Set the gradient of the weights to zero where ``is_kept``, which is broadcast, is True."""
+    is_kept = is_kept.to(weights.device)
+    if bool(is_kept.any()):
+        weights.register_hook(lambda gradient: gradient.masked_fill(is_kept, 0.0))
 
 
 def _logits(probabilities: Tensor) -> Tensor:
@@ -212,8 +237,7 @@ class _BlockObjective:
         self.chain.refuse(packed.impossible(log_prob.detach()))
         weighted_log_prob = packed.weight * log_prob.sum()
         share = packed.weight * len(packed.x) / self.n_frames
-        log_prior = emission.log_prior(parameters.table) + objective.pseudocount.log_prior(parameters)
-        log_prior = log_prior + objective.inputs.log_prior(parameters)
+        log_prior = objective.log_prior_of(parameters)
         return BatchResult(
             weighted_log_prob=weighted_log_prob + share * log_prior,
             weight=portion.batch_frames,

@@ -162,21 +162,19 @@ class ChainOptions:
 
     def free_rows(self, n_states: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return masks of possible transitions ``(K, K)``, of states with free transitions and of states with free
-        emissions.
+        emissions, of which one for each group of tied states.
         """
-        frozen = self.constraints.frozen
-        leaves, emits = (~frozen.rows(which, n_states) for which in (frozen.transition, frozen.emission))
-        return self.topology.transition_mask(n_states), leaves, emits
+        frozen, tying = self.constraints.frozen, self.constraints.tying
+        emits = tying.is_first & ~tying.spread(self.constraints.frozen_groups)
+        return self.topology.transition_mask(n_states), ~frozen.rows(frozen.transition, n_states), emits
 
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
         """Raise ``ValueError`` for tied or frozen states where the algorithm or the observation does not allow them.
 
-        Training by gradient allows neither. Nor does ``covariance_type="tied"``, because its covariance belongs to all
-        states: a mixture allows no tied and no single frozen states, an autoregression no single frozen states.
+        ``covariance_type="tied"`` does not, because its covariance belongs to all states: a mixture allows no tied and
+        no single frozen states, an autoregression no single frozen states.
         """
         frozen, tied = self.constraints.frozen, not self.constraints.tying.is_free
-        if algorithm == "gradient" and (tied or frozen.initial or frozen.transition or frozen.emission):
-            raise ValueError("algorithm='gradient' trains all parameters of all states; leave tied and frozen to 'em'")
         of_mixtures = isinstance(observation, GaussianMixture) and observation.covariance_type == "tied"
         of_regressions = isinstance(observation, AutoregressiveGaussian) and observation.covariance_type == "tied"
         is_partly_frozen = not isinstance(frozen.emission, bool)
@@ -210,24 +208,24 @@ class ChainOptions:
 
 
 def check_with_inputs(
-    algorithm: Algorithm, start: StartChoice, tied: Any, *, of_transitions: bool, of_start: bool = False
+    algorithm: Algorithm, start: StartChoice, *, of_transitions: bool, of_start: bool = False
 ) -> None:
     """Raise ``ValueError`` for options that a model with regressions on inputs cannot have.
 
-    These are stepwise and variational algorithms, tied states, a stationary first state if transitions depend on
-    inputs, and any ``start`` but ``"free"`` if the first state does.
+    These are variational Bayes, a stationary first state if transitions depend on inputs, and any ``start`` but
+    ``"free"`` if the first state does.
 
     Args:
         algorithm: the algorithm.
         start: how the first state's distribution is determined.
-        tied: a group number for each state, or None.
         of_transitions: True if transitions are regressed on inputs.
         of_start: True if the first state is regressed on inputs.
     """
-    if algorithm in ("stepwise", "variational"):
-        raise ValueError(f"algorithm={algorithm!r} fits no regressions on inputs; pass algorithm='em' or 'gradient'")
-    if tied is not None:
-        raise ValueError("states that are tied are fitted without inputs; leave tied out, or the inputs")
+    if algorithm == "variational":
+        raise ValueError(
+            "regressions on inputs have no conjugate prior here; pass algorithm='em', or draw from the posterior with "
+            "hmm.PosteriorHMM"
+        )
     if of_start and start not in ("auto", "free"):
         raise ValueError(
             f"start={start!r} determines the first state, which then depends on no inputs; pass start='free', or "
@@ -239,18 +237,16 @@ def check_with_inputs(
         )
 
 
-def check_variational(start: StartChoice, tied: Any, frozen: Any, pseudocount: Any) -> None:
+def check_variational(start: StartChoice, pseudocount: Any) -> None:
     """Raise ``ValueError`` for options that variational Bayes does not allow.
 
-    These are a stationary first state, which has no conjugate prior, tied or frozen states, and a ``pseudocount``,
-    which would be a second prior.
+    These are a stationary first state, which has no conjugate prior, and a ``pseudocount``, which would be a second
+    prior.
     """
     if start == "stationary":
         raise ValueError(
             "start='stationary' has no conjugate prior; pass start='free' or start='uniform', or algorithm='em'"
         )
-    if tied is not None or frozen is not None:
-        raise ValueError("algorithm='variational' learns all parameters of all states; leave tied and frozen to 'em'")
     if not isinstance(pseudocount, str) and pseudocount != 0:
         raise ValueError(
             f"pseudocount={pseudocount!r} has no part in algorithm='variational'; pass "

@@ -2,7 +2,9 @@
 
 The averages are ``S <- (1 - η) S + η s``, where ``s`` are the statistics per frame of the newest batch. The first batch
 has η = 1; after t others it is ``max((t + 2)^-decay, share)``, where ``share`` is the batch's part of an epoch.
-Statistics older than an epoch need not be remembered, and with one batch per epoch it is plain EM.
+Statistics older than an epoch need not be remembered, and with one batch per epoch it is plain EM. Regressions on
+inputs have no statistics of fixed size, so for them the steps of a batch are kept with its weight
+(``RunningStatistics``).
 
 A batch consists of subsequences of sequences. A subsequence's states depend on the frames before and after it, but a
 chain forgets: the forward message is warmed up on ``WARM_UP`` frames before the subsequence, the backward message on as
@@ -68,7 +70,7 @@ class BatchUpdate:
         else:
             min_rate = 0.0 if self.n_frames is None else n_frames / self.n_frames
             statistics = statistics.add(batch, n_frames, decay=self.decay, min_rate=min_rate)
-        expectations = statistics.mean.scaled(self.n_frames or statistics.n_frames)
+        expectations = statistics.expectations(self.n_frames or statistics.n_frames)
         return self.objective.maximised(parameters, expectations), statistics
 
 

@@ -26,6 +26,7 @@ from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, DirichletRo
 from seqmodels.hmm.conjugate.distributions import dirichlet_divergence, draw_dirichlet, expected_log
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import Expectations, sum_over_processes
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.parameters import Parameters
@@ -44,9 +45,10 @@ def prior_hyperparameters(
     has_final: bool,
     rows: RowsFamily | None = None,
     n_rows: int | None = None,
+    constraints: Constraints | None = None,
 ) -> Parameters:
     """Return the hyperparameters of the prior of a chain with K states; concentrations are zero where the topology
-    forbids.
+    forbids, and for what is frozen.
 
     Args:
         prior: the prior that the user passed.
@@ -56,6 +58,7 @@ def prior_hyperparameters(
         has_final: True if the end of a sequence is an event.
         rows: the family of the rows of the chain; None is that of Dirichlet distributions.
         n_rows: number of rows of the chain, or None for K.
+        constraints: parameters that are frozen; None means that none are.
 
     Raises:
         ValueError: a hyperparameter is out of range, or its shape does not fit K states.
@@ -63,7 +66,8 @@ def prior_hyperparameters(
     k = n_states
     initial = prior.concentrations("initial", (k,), 1 / k) * topology.initial_mask(k)
     empty = Parameters(initial, initial.new_zeros(n_rows or k, k), None, family.prior(prior, k))
-    return (rows or DirichletRows()).prior(prior, empty, topology, has_final=has_final)
+    hyper = (rows or DirichletRows()).prior(prior, empty, topology, has_final=has_final)
+    return (constraints or Constraints.none(k)).without_rows(hyper)
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,8 @@ class VariationalObjective:
         rows: conjugate family of the rows of the chain.
         expectations_of: the E-step of the chain.
         start: ``"free"`` to learn the first state's distribution, or ``"uniform"`` if it is known to be uniform.
+        constraints: parameters that are frozen, whose prior and posterior are a point.
+        fixed: parameters that hold the values of the frozen ones.
     """
 
     family: ConjugateFamily
@@ -89,7 +95,9 @@ class VariationalObjective:
     log_det: float
     rows: RowsFamily
     expectations_of: ExpectationsOf
-    start: Start = "free"
+    start: Start
+    constraints: Constraints
+    fixed: Parameters
 
     def log_prior(self, parameters: Parameters) -> float:
         """Return ``-KL(q || prior)`` in nats for a posterior with these hyperparameters."""
@@ -126,18 +134,30 @@ class VariationalObjective:
         """Return the expected counts of this process's batches under ``exp(E log θ)``; their ``log_prob`` is log Z in
         nats.
         """
-        emission, table = self.family.expected_emission(parameters.table)
+        fixed = self.fixed.to(parameters.initial.device)
+        emission, table = self.family.expected_emission(parameters.table, fixed.table)
         is_free = self.start == "free"
         initial = expected_log(parameters.initial).exp() if is_free else _uniform(parameters.initial)
         expected = replace(self.rows.expected(parameters), initial=initial, table=table)
+        expected = self.constraints.keep_rows(fixed, expected)
         return self.expectations_of(expected, emission, batches, dtype)
 
     def score(self, hyper: Parameters, corpus: Corpus) -> float:
         """Return the log-probability of the corpus at the posterior mean, in nats per raw unit, over all processes."""
-        mean = mean_parameters(hyper, self.family, self.start, self.rows)
+        mean = self.mean(hyper)
         counted = self.expectations_of(mean, self.emission, corpus.own_batches(), corpus.dtype)
         (expectations,), _ = sum_over_processes([counted], [])
         return (expectations.log_prob + self.log_det) / self.n_units
+
+    def mean(self, hyper: Parameters) -> Parameters:
+        """Return the mean of the posterior with these hyperparameters, in which frozen parameters have their values."""
+        mean = mean_parameters(hyper, self.family, self.start, self.rows)
+        return self.constraints.keep(self.fixed.to(hyper.initial.device), mean, self.family.emission)
+
+    def continues(self, hyper: Parameters) -> bool:
+        """Return True if ``hyper`` has a distribution of the same parameters as the prior: of those not frozen."""
+        pairs = zip(hyper.arrays().items(), self.prior.arrays().items(), strict=True)
+        return all(((a > 0) == (b > 0)).all() for (name, a), (_, b) in pairs if name != "table")
 
     def started(self, start: Parameters, corpus: Corpus) -> Parameters:
         """Return the hyperparameters of a first posterior: the prior's plus the expected counts under guessed

@@ -12,10 +12,12 @@ from torch import Tensor
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
+from seqmodels.hmm.conjugate import EmissionPrior
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective
 from seqmodels.hmm.learning.first_state import Start, with_start
+from seqmodels.hmm.learning.shared_family import shared_family
 from seqmodels.hmm.markov_switching.cursor import LastStates, MarkovSwitchingCursor
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission, DeviationEmitted
 from seqmodels.hmm.markov_switching.expectations import expected_counts, inputs_of_last_steps, trellis_of_batch
@@ -62,8 +64,8 @@ class LaggedChain(HiddenChain[LaggedStatesTrellis]):
         switching = {"switching_ar": self.switching_ar, "switching_variance": self.switching_variance}
         return DeviationEmission(observation, size, **switching, is_frozen=is_frozen)
 
-    def emission_prior(self, observation: Observation, size: int) -> DeviationPrior:
-        return DeviationPrior(self.emission(observation, size))
+    def emission_prior(self, observation: Observation, size: int) -> EmissionPrior:
+        return shared_family(DeviationPrior(self.emission(observation, size)), self.options.constraints)
 
     def n_parameters(self, emission: Emission) -> int:
         free = self.options.free_rows(self.n_states)

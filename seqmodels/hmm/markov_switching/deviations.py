@@ -266,6 +266,17 @@ class DeviationEmission(Emission):
         is_kept = self.is_frozen.any().expand(len(before)) if is_shared else self.is_frozen
         return torch.where(is_kept.to(before.device).view(-1, *[1] * (before.dim() - 1)), before, after)
 
+    def is_kept(self, table: Tensor) -> Tensor:
+        mean, coefficients, log_variance, *first = self.unpack(torch.zeros_like(table))
+
+        def kept(zeros: Tensor, *, is_shared: bool) -> Tensor:
+            return self._unless_frozen(torch.ones_like(zeros), zeros, is_shared=is_shared)
+
+        of_coefficients = kept(coefficients, is_shared=not self.switching_ar)
+        of_variance = kept(log_variance, is_shared=not self.switching_variance)
+        of_first = (kept(each, is_shared=True) for each in first)
+        return self.pack(kept(mean, is_shared=False), of_coefficients, of_variance, *of_first) > 0
+
     def _coefficients(
         self,
         moments: Tensor,

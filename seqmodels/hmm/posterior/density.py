@@ -46,12 +46,17 @@ class PosteriorDensity:
 
     def log_prior(self, u: Tensor) -> Tensor:
         """Return the log-density of ``u (P,)`` under the prior, as a differentiable scalar."""
-        parameters, table = self.coordinates.at(u)
-        prior = self.prior
-        log_density = self.family.log_density(table, prior.table).sum() + self.rows.log_density(parameters, prior)
+        (parameters, _), prior = self.coordinates.at(u), self.prior
+        log_density = self.family.log_density(parameters.table, prior.table).sum() + self.rows.log_density(
+            parameters, prior
+        )
         if self.coordinates.start == "free":
             log_density = log_density + dirichlet_log_density(logs(parameters.initial, prior.initial), prior.initial)
-        for slopes in parameters.slopes:
+        of_transitions, of_table, of_initial = parameters.slopes
+        if of_table is not None:  # those of states that share an emission count once
+            coordinates = self.coordinates
+            of_table = coordinates.options.constraints.tying_of(coordinates.emission).one_each(of_table)
+        for slopes in (of_transitions, of_table, of_initial):
             if slopes is not None:
                 log_density = log_density - 0.5 * (slopes / self.slopes).square().sum()
         return log_density

@@ -66,8 +66,8 @@ class PosteriorHMM(SequenceModel):
         model: the HMM, or another model of a hidden chain: an ``HSMM``, ``ContinuousTimeHMM`` or
             ``MarkovSwitchingAR``. Its observation is a ``GaussianMixture`` (diagonal or full) without prior and
             background, any density or distribution of independent features (``Poisson``, ``Gamma``, ``VonMises``, ...),
-            ``Categorical``, or ``Columns`` of these; for vectors, ``"auto"`` is ``GaussianMixture(1)``. It must have
-            nothing tied or frozen.
+            ``Categorical``, or ``Columns`` of these; for vectors, ``"auto"`` is ``GaussianMixture(1)``. An emission
+            that states share has one prior, and frozen parameters are the same in all draws.
         n_samples: number of draws kept of each chain, S / C.
         warmup: number of steps of each chain before these draws, in which the sampler adapts.
         chains: number of chains, C, which run one after the other.
@@ -152,8 +152,6 @@ class PosteriorHMM(SequenceModel):
                 raise ValueError(f"{name} is {value!r}; pass at least {least}")
         if self.warm_start:
             raise ValueError("warm_start is True, but a PosteriorHMM always samples anew; pass warm_start=False")
-        if self.model.training.tied is not None or self.model.training.frozen is not None:
-            raise ValueError("a PosteriorHMM draws all parameters of all states; leave tied and frozen out")
         check_arguments(self.model)
         self.model._check_hyperparameters()
 
@@ -204,7 +202,9 @@ class PosteriorHMM(SequenceModel):
         fitted, rows = self.model_.parameters_, chain.rows_family(examples)
         flat = dict.fromkeys(("initial", "transition", "final", "weights", "jumps", "durations"), 1.0)
         chosen = self.prior or ConjugatePrior(**flat)
+        constraints = chain.options.constraints
         of_chain: dict[str, Any] = {"has_final": self.length_ == "stop", "rows": rows, "n_rows": chain.n_rows}
+        of_chain["constraints"] = constraints
         prior = prior_hyperparameters(chosen, family, chain.options.topology, chain.n_states, **of_chain)
         counts = chain.expectations(fitted, family.emission, corpus.batches, corpus.dtype)
         start, (of_transition, of_table, of_initial) = self.model_.start_, fitted.slopes
@@ -215,6 +215,9 @@ class PosteriorHMM(SequenceModel):
             rows.mean(rows.updated(prior, counts.xi, counts.final)),
             initial=first if of_initial is None else fitted.initial,
             table=family.near(fitted.table, prior.table, counts.emission) if of_table is None else fitted.table,
+        )
+        near = replace(
+            constraints.keep(fitted, near, family.emission),
             transition_slopes=of_transition,
             table_slopes=of_table,
             initial_slopes=of_initial,
@@ -248,8 +251,12 @@ class PosteriorHMM(SequenceModel):
         taken = relative_to_references(chain.reordered(parameters, order))
         rates = taken.generator
         moves = taken if rates is None else replace(taken, transition=rates.clamp(min=0.0))
-        # A permutation that breaks the topology gives another model, so the draw then keeps its own numbers.
-        return parameters if breaks(moves, coordinates.options.topology) else taken
+        # A permutation that breaks the topology or a tie gives another model; the draw then keeps its own numbers.
+        options = coordinates.options
+        is_another = breaks(moves, options.topology) or not options.constraints.hold(
+            parameters, taken, coordinates.emission
+        )
+        return parameters if is_another else taken
 
     @property
     def _chain(self) -> HiddenChain[Any]:

@@ -88,11 +88,11 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         return SegmentEmission(inner, self.family, left_censored=self.left_censored, constraints=constraints)
 
     def emission_prior(self, observation: Observation, size: int) -> SegmentFamily:
-        return SegmentFamily(prior_of(observation, size), self.emission(observation, size))
+        return SegmentFamily(prior_of(observation, size), self.emission(observation, size), self.segments.constraints)
 
     def n_parameters(self, emission: Emission) -> int:
         allowed, leaves, _ = self.options.free_rows(self.n_states)
-        emits = ~self.segments.constraints.keeps_emission
+        emits = self.segments.constraints.emission.is_first & ~self.segments.constraints.keeps_emission
         slopes = self.inputs.n_parameters(self.options.n_first_states, allowed, leaves, emits, emission)
         return self.options.n_parameters(self.arguments.length, emission, "free") + slopes
 

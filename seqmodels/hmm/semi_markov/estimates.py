@@ -90,8 +90,7 @@ def _moves(tying: Tying, is_kept: Tensor) -> Tensor:
     It is True for the first state of each group of tied states, unless ``is_kept (K,)`` says that EM does not change
     it.
     """
-    states = torch.arange(len(tying.group))
-    return torch.isin(states, tying.one_each(states)) & ~is_kept
+    return tying.is_first & ~is_kept
 
 
 def expected_log_prob(parameters: Parameters, emission: SegmentEmission, batch: PackedBatch) -> tuple[Tensor, Tensor]:

@@ -112,6 +112,17 @@ class SegmentEmission(Emission):
     def frozen_states(self) -> Tensor | None:
         return None if self.constraints is None else self.constraints.keeps_emission
 
+    @property
+    def tied_states(self) -> Tensor | None:
+        return None if self.constraints is None else self.constraints.emission.group
+
+    def is_kept(self, table: Tensor) -> Tensor:
+        if self.constraints is None:
+            return super().is_kept(table)
+        c, columns = self.constraints, (part.shape[1] for part in self.split(table))
+        kept = zip((c.keeps_emission, c.keeps_durations), columns, strict=True)
+        return torch.cat([is_kept[:, None].expand(-1, n) for is_kept, n in kept], 1).to(table.device)
+
     def observed(self, table: Tensor) -> Tensor:
         return self.split(table)[0]
 

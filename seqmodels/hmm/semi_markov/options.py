@@ -73,13 +73,9 @@ class SegmentOptions:
         return cls(chain, steps, constraints, what)
 
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
-        """Raise ``ValueError`` for tied or frozen states where the algorithm or the observation allows none."""
+        """Raise ``ValueError`` for tied or frozen states where the observation allows none."""
         of_emission = Constraints(self.frozen, self.constraints.emission)
         replace(self.chain, constraints=of_emission).check_together(algorithm, observation)
-        if algorithm in ("gradient", "variational") and not self.constraints.is_free:
-            raise ValueError(
-                f"algorithm={algorithm!r} trains the durations of all states; leave tied_durations and frozen to 'em'"
-            )
 
     def check_start(self, parameters: Parameters, length: str, tables: tuple[Tensor, Tensor]) -> None:
         """Raise ``ValueError`` if EM cannot continue from these parameters.

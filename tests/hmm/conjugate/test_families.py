@@ -13,7 +13,7 @@ from scipy.special import betaln
 
 import seqmodels as sm
 from seqmodels.hmm import ConjugatePrior
-from seqmodels.hmm.conjugate import ExpectedEmission, conjugate_of
+from seqmodels.hmm.conjugate import conjugate_of
 from seqmodels.inference.chains.scratch import Scratch
 
 COUNT, MEAN_COUNT, MEAN, VARIANCE = 2.5, 0.4, 0.3, 1.7  # of a prior
@@ -78,6 +78,14 @@ CASES: dict[str, tuple[Any, ConjugatePrior, np.ndarray, Evidence]] = {
     "poisson": (sm.Poisson(), PLAIN, RNG.poisson(3.0, (30, 2)).astype(float), negative_binomial_evidence),
     "bernoulli": (sm.Bernoulli(), PLAIN, (RNG.random((30, 2)) < 0.2).astype(float), beta_evidence),
     "categorical": (sm.Categorical(), ConjugatePrior(count=COUNT), RNG.integers(0, 3, 50), dirichlet_evidence),
+    "columns": (
+        sm.Columns([(sm.GaussianMixture(1), 1), (sm.Poisson(), 1), (sm.GaussianMixture(1, "full"), 2)]),
+        VECTORS,
+        np.hstack([RNG.normal(size=(30, 1)), RNG.poisson(3.0, (30, 1)), RNG.normal(size=(30, 2))]),
+        lambda x: (
+            student_evidence(x[:, :1]) + negative_binomial_evidence(x[:, 1:2]) + multivariate_student_evidence(x[:, 2:])
+        ),
+    ),
 }
 
 
@@ -94,18 +102,27 @@ def test_of_one_state_the_bound_is_the_evidence(name: str) -> None:
     )
     model.fit([x])
     expected = evidence(x)
-    if x.dtype == float and isinstance(observation, sm.GaussianMixture):
+    if isinstance(observation, sm.GaussianMixture | sm.Columns):
         shift, scale = model.encoding_.affine()
         expected = evidence((x - shift) / scale) - len(x) * np.log(scale).sum()
     assert model.lower_bound_ == pytest.approx(expected, rel=1e-10)
 
 
-def test_missing_values_of_diagonal_gaussians_drop_out_of_the_evidence() -> None:
+@pytest.mark.parametrize(
+    ("observation", "n_features"),
+    [
+        (sm.GaussianMixture(1), 2),
+        (sm.GaussianMixture(1), 1),
+        (sm.Columns([(sm.GaussianMixture(1), 1), (sm.GaussianMixture(1), 1)]), 2),
+    ],
+)
+def test_missing_values_of_diagonal_gaussians_drop_out_of_the_evidence(observation: Any, n_features: int) -> None:
     x = CASES["diagonal"][2].copy()
     x[3, 0] = x[7, 1] = x[8] = np.nan
+    x = x[:, :n_features]
     model = sm.HMM(
         1,
-        observation=sm.GaussianMixture(1),
+        observation=observation,
         algorithm="variational",
         training=sm.hmm.ChainTraining(prior=VECTORS),
         dtype="float64",
@@ -122,6 +139,7 @@ FAMILIES: dict[str, tuple[Any, int, ConjugatePrior]] = {
     "full mixture": (sm.GaussianMixture(2, "full"), 2, VECTORS),
     "poisson": (sm.Poisson(), 2, PLAIN),
     "bernoulli": (sm.Bernoulli(), 2, PLAIN),
+    "columns": (sm.Columns([(sm.GaussianMixture(1), 1), (sm.GaussianMixture(1, "full"), 1)]), 2, VECTORS),
     "categorical": (sm.Categorical(), 3, ConjugatePrior(count=COUNT)),
 }
 
@@ -143,9 +161,8 @@ def test_densities_are_the_expectations_of_logarithms(name: str) -> None:
         family.mean(family.prior(prior, 2)), x, None, torch.tensor([[3.0, 1.0]]).double().expand(12, 2)
     )
     hyper = family.updated(family.prior(prior, 2), statistics)
-    table, offsets = family.expected(hyper)
-    emission = ExpectedEmission(family.emission, offsets.shape[1])
-    ours = emission.evaluate(torch.cat([table, offsets], 1), x, None, torch.float64, Scratch())[0].log()
+    emission, table = family.expected_emission(hyper, family.mean(hyper))
+    ours = emission.evaluate(table, x, None, torch.float64, Scratch())[0].log()
     generator = torch.Generator().manual_seed(0)
     draws = torch.stack(
         [family.emission.log_prob(family.draw(hyper, generator), x, None, torch.float64) for _ in range(n)]

@@ -312,7 +312,10 @@ def test_refused_in_words() -> None:
         (lambda: model.score(plain), "reads the inputs a, b, but the sequences have no inputs"),
         (lambda: ContinuousTimeHMM(2, input_effects=ChainInputEffects(emissions=["time"])).fit(X), "names 'time'"),
         (lambda: ContinuousTimeHMM(2, input_effects=all_effects, start="stationary").fit(X), "pass start='free'"),
-        (lambda: ContinuousTimeHMM(2, input_effects=all_effects).partial_fit(X), "partial_fit reads no inputs"),
+        (
+            lambda: ContinuousTimeHMM(2, input_effects=all_effects).partial_fit(plain),
+            "the sequences have none; pass Seq",
+        ),
         (lambda: model.stationary_, "no stationary distribution"),
         (lambda: model.transition_slopes_, "see generator_slopes_"),
         (lambda: given(generator_slopes=OF_RATES + 1.0), "slopes on its diagonal"),

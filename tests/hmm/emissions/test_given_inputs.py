@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,31 @@ def test_the_maximum_that_scipy_finds(observation: Observation, x: torch.Tensor)
         assert -scipy.optimize.minimize(loss, near, jac=True, tol=1e-7).fun < best + 1e-5
 
 
+@pytest.mark.parametrize("covariance_type", ["diag", "full", "spherical"])
+def test_steps_of_components_rise_to_a_maximum_of_scipy(covariance_type: Any) -> None:
+    observation = sm.GaussianMixture(2, covariance_type)
+    x = torch.where(torch.arange(N)[:, None] % 3 == 0, 3.0 - REALS, REALS)
+    table, slopes = start_of(observation, D, x)
+    regression, row, found = regression_of(observation, D), table[0], slopes[0]
+    reached = [objective(observation, table, slopes, x)]
+    for _ in range(60):
+        row, found = regression.maximise(row, found, x, None, INPUTS, GAMMA)
+        reached.append(objective(observation, row[None], found[None], x))
+    assert min(after - before for before, after in itertools.pairwise(reached)) > -1e-9
+    assert reached[-1] > reached[1] + 1.0
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        at = torch.tensor(flat, requires_grad=True)
+        of_slopes = torch.zeros_like(found).index_put((torch.tensor(regression.places),), at[len(row) :].view(-1, U))
+        value = -objective(observation, at[None, : len(row)], of_slopes[None], x)
+        (gradient,) = torch.autograd.grad(value, at)
+        return float(value.detach()), gradient.numpy()
+
+    start = np.concatenate([row.numpy(), found[regression.places].numpy().ravel()])
+    assert -scipy.optimize.minimize(loss, start, jac=True, tol=1e-7).fun < reached[-1] + 1e-4
+    assert np.abs(loss(start)[1]).max() < 1e-2
+
+
 def test_an_autoregression_with_inputs_is_one_regression() -> None:
     observation = sm.AutoregressiveGaussian(1, ridge=0.0)
     regression = regression_of(observation, D)
@@ -153,7 +179,6 @@ def test_missing_values_and_states_without_frames() -> None:
 @pytest.mark.parametrize(
     ("observation", "size", "match"),
     [
-        (sm.GaussianMixture(2), D, r"pass a GaussianMixture\(1\) without prior"),
         (sm.GaussianMixture(1, prior=PseudoFrames(2.0)), D, "without prior"),
         (sm.GaussianMixture(1, background=0.01), D, "without prior"),
         (sm.GaussianMixture(1, "tied"), D, "covariance_type is one of"),

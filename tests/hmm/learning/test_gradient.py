@@ -12,7 +12,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels import HMM, AutoregressiveGaussian, Categorical, GaussianMixture, Sequences
-from seqmodels.hmm import HSMM, ChainTraining, ContinuousTimeHMM, MarkovSwitchingAR
+from seqmodels.hmm import HSMM, ChainInputEffects, ChainTraining, ContinuousTimeHMM, Frozen, MarkovSwitchingAR
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.learning import gradient
@@ -155,6 +155,42 @@ def test_deviations_from_a_mean_are_trained_with_their_first_steps() -> None:
     ours = MarkovSwitchingAR(2, max_iter=70, algorithm="gradient", training=ChainTraining(lr=0.1), **options).fit(x)
     assert em.score(x) - 1e-3 < ours.score(x) < em.score(x) + 0.05  # EM leaves the Gaussian of the first steps
     assert_allclose(ours.history_["log_prob"].iloc[-1], ours.score(x), rtol=1e-12)
+
+
+TIED: dict[str, Any] = {"training__tied": [0, 0, 1], "training__frozen": Frozen(transition=[1], emission=[2])}
+HELD: dict[str, Callable[..., HiddenChainModel]] = {
+    "prior": partial(HMM, 3, observation=GaussianMixture(1, prior=PseudoFrames(9.0)), pseudocount=0.3),
+    "inputs": partial(HMM, 3, observation=GaussianMixture(1), input_effects=ChainInputEffects(emissions=True)),
+    "durations": partial(HSMM, 3, durations="poisson", max_duration=6, observation=GaussianMixture(1)),
+    "rates": partial(ContinuousTimeHMM, 3, observation=GaussianMixture(1)),
+    "deviations": partial(MarkovSwitchingAR, 3, order=1, switching_ar=True, start="free"),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_tied_and_frozen_parameters_reach_the_objective_of_em(name: str) -> None:
+    x, held = visits(), TIED
+    if name == "durations":
+        held = {"training__tied": [0, 0, 1], "tied_durations": [0, 1, 1], "training__frozen": Frozen(durations=[0])}
+    times = {"times": [np.cumsum(0.5 + np.arange(len(i)) % 3) for i in x]} if name == "rates" else {}
+    inputs = {"inputs": [np.sin(np.arange(len(i))) for i in x]} if name == "inputs" else {}
+    X: Any = Sequences(x, **times, **inputs)
+    model = HELD[name](n_init=1, tol=0.0).set_params(**held)
+    first, em = (model.clone().set_params(max_iter=n).fit(X) for n in (0, 40))
+    ours = model.clone().set_params(max_iter=40, algorithm="gradient", training__lr=0.1).fit(X)
+    assert abs(ours.history_["objective"].iloc[-1] - em.history_["objective"].iloc[-1]) < 8e-3
+    assert ours.n_parameters_ == em.n_parameters_
+    assert_allclose(ours.means_[0], ours.means_[1], rtol=1e-12)
+    if name == "durations":
+        assert_allclose(ours.durations_[0], first.durations_[0], rtol=1e-12)
+        assert_allclose(ours.durations_[1], ours.durations_[2], rtol=1e-12)
+        return
+    rows = "generator_" if name == "rates" else "transition_"
+    for parameters, row in ((rows, 1), ("means_", 2)):
+        assert_allclose(getattr(ours, parameters)[row], getattr(first, parameters)[row], rtol=1e-12)
+    if name == "inputs":
+        assert_allclose(ours.emission_slopes_, em.emission_slopes_, atol=0.02)
+        assert (ours.emission_slopes_[2] == 0).all()
 
 
 def test_numbers_of_durations_go_anywhere_and_come_back() -> None:

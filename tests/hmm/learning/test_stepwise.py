@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
+from scipy.optimize import minimize
 
 from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Sequences, Standardize
-from seqmodels.hmm import HSMM, ChainTraining, ContinuousTimeHMM, MarkovSwitchingAR
+from seqmodels.hmm import HSMM, ChainInputEffects, ChainTraining, ContinuousTimeHMM, MarkovSwitchingAR
 from seqmodels.hmm import corpus as corpus_module
 from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, MiniBatch, Subsequence, cut
 from seqmodels.hmm.emissions import Emission, emission_of
@@ -315,3 +318,80 @@ def test_every_chain_is_plain_em_with_one_batch_in_memory_and_from_disk(name: st
         assert_allclose(model.transition_, em.transition_, rtol=1e-6)
     assert_allclose(em.log_prob(data(mapped)), em.log_prob(data(x)), rtol=1e-9)
     assert all((a == b).all() for a, b in zip(em.decode(data(mapped)), em.decode(data(x)), strict=True))
+
+
+# -- given inputs ------------------------------------------------------------------------------------------
+
+
+RATE = 3**-0.7  # weight of the second batch
+
+
+def regressed(seed: int, n: int) -> Sequences:
+    """Two sequences of two states, left the more readily the larger an input is, with means that the input moves."""
+    rng = np.random.default_rng(seed)
+    inputs = [rng.normal(size=n) for _ in range(2)]
+    states = [np.cumsum(rng.random(n) < 1 / (1 + np.exp(1 - u))) % 2 for u in inputs]
+    items = [4.0 * z[:, None] + u[:, None] + rng.normal(size=(n, 1)) for z, u in zip(states, inputs, strict=True)]
+    return Sequences(items, inputs=inputs)
+
+
+def test_two_batches_are_one_regression_in_which_they_have_their_weights() -> None:
+    """Least squares of emissions, and the logistic transitions of known states that scipy finds."""
+    batches, states = [regressed(seed, 30) for seed in (0, 1)], np.repeat([0, 1, 0, 0, 1, 1], 5)
+    effects = ChainInputEffects(emissions=True, transitions=True)
+    model = HMM(2, observation=GaussianMixture(1), input_effects=effects, dtype="float64")
+    for batch in batches:
+        model.partial_fit(batch, states=[states] * 2)
+    weights = np.repeat([(1 - RATE) / 60, RATE / 60], 60)
+    x, u = (
+        np.concatenate([np.ravel(each) for b in batches for each in of(b)]) for of in (lambda b: b.items, inputs_of)
+    )
+    z = np.tile(states, 4)
+    for k in range(2):
+        design, root = np.stack([np.ones_like(u), u], 1)[z == k], np.sqrt(weights[z == k])[:, None]
+        slope = np.linalg.lstsq(root * design, root[:, 0] * x[z == k], rcond=None)[0][1]
+        assert_allclose(model.emission_slopes_[k, 0, 0], slope, rtol=1e-9)
+        is_from = (np.roll(z, 1) == k) & (np.arange(120) % 30 > 0)
+        leaves, given, w = (z != k)[is_from], u[is_from], weights[is_from]
+
+        def loss(b: np.ndarray, leaves: Any = leaves, given: Any = given, w: Any = w) -> float:
+            logit = b[0] + b[1] * given
+            return float((w * (np.logaddexp(0, logit) - leaves * logit)).sum())
+
+        best = minimize(loss, np.zeros(2), tol=1e-12)
+        assert_allclose(model.transition_slopes_[k, 1 - k, 0], best.x[1], rtol=1e-4)
+
+
+def inputs_of(X: Sequences) -> Any:
+    return X.inputs
+
+
+GIVEN: dict[str, Any] = {
+    "HMM": HMM,
+    "HSMM": partial(HSMM, max_duration=5),
+    "ContinuousTimeHMM": ContinuousTimeHMM,
+    "MarkovSwitchingAR": partial(MarkovSwitchingAR, start="free"),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_one_batch_given_inputs_is_em_in_every_chain(name: str) -> None:
+    X, effects = regressed(2, 25), ChainInputEffects(emissions=True, transitions=True, first_state=True)
+    options: dict[str, Any] = {"n_init": 1, "tol": 0.0, "dtype": "float64", "input_effects": effects}
+    options |= {} if name == "MarkovSwitchingAR" else {"observation": GaussianMixture(1)}
+    first = GIVEN[name](2, max_iter=1, **options).fit(X)
+    em, step = (copy.copy(first).set_params(warm_start=True, max_iter=2) for _ in range(2))
+    em.fit(X)
+    step.set_params(algorithm="stepwise", training__batches=1).fit(X)
+    once = copy.copy(first).partial_fit(X).partial_fit(X)  # the second step averages two batches of other posteriors
+    for parameters in ("transition", "table", "table_slopes", "transition_slopes", "initial_slopes"):
+        of_em, of_step = (getattr(each.parameters_, parameters) for each in (em, step))
+        assert_allclose(of_step, of_em, rtol=1e-6, atol=1e-8, err_msg=parameters)
+    assert first.score(X) < once.score(X) < em.score(X) + 0.05
+    assert len(step.statistics_.given_inputs) == 1  # which forgets what has no weight
+    of_both = once.statistics_
+    again = RunningStatistics.from_arrays(of_both.arrays(), CPU)
+    assert again is not None
+    assert_allclose([w for w, _ in again.given_inputs], [(1 - RATE) / 50, RATE / 50])
+    assert_same(again.expectations(50.0), of_both.expectations(50.0))
+    assert again.arrays().keys() == of_both.arrays().keys()

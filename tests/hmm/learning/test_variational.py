@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from scipy.special import digamma, gammaln, logsumexp
 from torch.distributions import Dirichlet, Gamma, kl_divergence
 
 import seqmodels as sm
-from seqmodels.hmm import ConjugatePrior
+from seqmodels.hmm import ConjugatePrior, Frozen
 from seqmodels.inference.chains import log_space
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
@@ -95,6 +96,85 @@ def test_the_bound_is_that_by_hand_and_below_the_evidence(length: Any) -> None:
     assert evidence - 4.0 < model.lower_bound_ < evidence - 1e-3
 
 
+def test_the_bound_of_tied_and_frozen_states_is_that_by_hand() -> None:
+    """An emission that states share has one posterior, and a frozen row is what it is."""
+    held = {"training__tied": [0, 0, 1], "training__frozen": Frozen(transition=[1], emission=[2])}
+    model = variational(3, length="given", training__prior=FLAT, max_iter=150, tol=0, **held)
+    first = model.clone().set_params(max_iter=0).fit(SYMBOLS)
+    model.fit(SYMBOLS)
+    assert_allclose(model.transition_[1], first.transition_[1], rtol=1e-12)
+    assert_allclose(model.emission_[2], first.emission_[2], rtol=1e-12)
+    assert_allclose(model.emission_[0], model.emission_[1], rtol=1e-12)
+    hyper = {name: np.asarray(values) for name, values in model.posterior_.items()}
+    with np.errstate(divide="ignore", invalid="ignore"):  # the frozen row has no concentrations
+        pi, a, b = (digamma(q) - digamma(q.sum(-1, keepdims=True)) for q in hyper.values())
+    a[1], b[2], total = np.log(model.transition_[1]), np.log(model.emission_[2]), 0.0
+    for x in SYMBOLS:
+        terms = [
+            pi[z[0]] + sum(a[i, j] for i, j in itertools.pairwise(z)) + sum(b[i, v] for i, v in zip(z, x, strict=True))
+            for z in itertools.product(range(3), repeat=len(x))
+        ]
+        total += float(logsumexp(terms))
+    free = [(hyper["initial"], 1.5), *((hyper["transition"][i], 0.7) for i in (0, 2)), (hyper["emission"][0], 2 / 3)]
+    for q, concentration in free:
+        prior = Dirichlet(torch.full((3,), concentration, dtype=torch.float64))
+        total -= float(kl_divergence(Dirichlet(torch.tensor(q)), prior))
+    assert model.lower_bound_ == pytest.approx(total, rel=1e-8)
+    assert np.diff(model.history_["objective"]).min() > -1e-12
+
+
+TIMED = sm.Sequences(SYMBOLS, times=[np.cumsum(np.arange(1.0, len(x) + 1)) for x in SYMBOLS])
+KINDS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "HMM": (sm.HMM, ()),
+    "HSMM": (partial(sm.hmm.HSMM, durations="categorical", max_duration=3), ("durations",)),
+    "ContinuousTimeHMM": (sm.hmm.ContinuousTimeHMM, ()),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_bound_of_what_is_frozen_is_its_log_probability(name: str) -> None:
+    make, more = KINDS[name]
+    frozen = ("initial", "transition", "emission", *more)
+    options: dict[str, Any] = {"algorithm": "variational", "n_init": 1, "dtype": "float64", "length": "given"}
+    model = make(2, training=sm.hmm.ChainTraining(frozen=frozen), observation=sm.Categorical(), **options).fit(TIMED)
+    assert model.lower_bound_ == pytest.approx(model.log_prob(TIMED).sum(), rel=1e-12)
+    drawn = model.sample_posterior(1)[0]
+    assert_allclose(drawn.log_prob(TIMED), model.log_prob(TIMED), rtol=1e-12)
+
+
+def test_a_warm_start_may_freeze_or_free_a_row() -> None:
+    model = variational(2, warm_start=True, max_iter=5, tol=0, length="given").fit(SYMBOLS)
+    row = model.transition_[0].copy()
+    model.set_params(training__frozen=Frozen(transition=[0])).fit(SYMBOLS)
+    assert_allclose(model.transition_[0], row, rtol=1e-12)
+    assert np.diff(model.history_["objective"]).min() > -1e-12
+    assert (model.posterior_["transition"] > 0).all(1).tolist() == [False, True]
+    model.set_params(training__frozen=None).fit(SYMBOLS)
+    assert np.abs(model.transition_[0] - row).max() > 1e-6
+    assert np.diff(model.history_["objective"]).min() > -1e-12
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_tied_states_have_one_posterior(name: str, tmp_path: Path) -> None:
+    make, more = KINDS[name]
+    training = sm.hmm.ChainTraining(tied=[0, 1, 0], frozen=Frozen(transition=[1]))
+    options: dict[str, Any] = {"algorithm": "variational", "n_init": 1, "dtype": "float64", "tol": 0.0, "max_iter": 20}
+    options |= {"tied_durations": [0, 0, 1]} if more else {}
+    model = make(3, training=training, observation=sm.Categorical(), **options).fit(TIMED)
+    assert np.diff(model.history_["objective"]).min() > -1e-12
+    for one in (model, model.sample_posterior(1)[0]):
+        assert_allclose(one.emission_[0], one.emission_[2], rtol=1e-12)
+        rows = one.generator_ if isinstance(one, sm.hmm.ContinuousTimeHMM) else one.transition_
+        assert_allclose(rows[1], getattr(model, "generator_", model.transition_)[1], rtol=1e-12)
+        if more:
+            assert_allclose(one.durations_[0], one.durations_[1], rtol=1e-12)
+    model.save(tmp_path / "model.safetensors")
+    again = sm.load(tmp_path / "model.safetensors").set_params(warm_start=True, max_iter=1).fit(TIMED)  # type: ignore[attr-defined]
+    assert again.history_["objective"].iloc[0] == pytest.approx(model.history_["objective"].iloc[-1], rel=1e-10)
+    # A second count of what is shared, or of what is frozen, would lower the bound of the last step.
+    assert again.lower_bound_ >= model.lower_bound_ - 1e-10
+
+
 def chain(n: int, seed: int = 1) -> list[np.ndarray]:
     true = sm.HMM.from_parameters(
         [0.4, 0.3, 0.3],
@@ -114,6 +194,10 @@ DATA: dict[str, tuple[Any, Any]] = {
     "poisson": (sm.Poisson(), lambda x: np.rint(np.abs(x))),
     "bernoulli": (sm.Bernoulli(), lambda x: (x > 0).astype(float)),
     "categorical": (sm.Categorical(), lambda x: np.rint(np.abs(x[:, 0])).astype(int)),
+    "columns": (
+        sm.Columns([(sm.GaussianMixture(1), 1), (sm.Poisson(), 1)]),
+        lambda x: np.where(np.abs(x) < 0.2, np.nan, np.stack([x[:, 0], np.rint(np.abs(x[:, 1]))], 1)),
+    ),
 }
 
 
@@ -253,12 +337,10 @@ GIVEN_INPUTS = sm.Sequences(SYMBOLS, inputs=[np.linspace(0, 1, len(x))[:, None] 
     ("options", "message"),
     [
         ({"start": "stationary"}, "no conjugate prior"),
-        ({"training__tied": [0, 0]}, "tied and frozen"),
-        ({"training__frozen": ("initial",)}, "tied and frozen"),
         ({"pseudocount": 0.5}, "pseudocount"),
         ({"observation": sm.Categorical(0.1)}, "pseudocount"),
         ({"algorithm": "em", "training__prior": ConjugatePrior()}, "prior is for"),
-        ({"input_effects__transitions": True, "length": "given"}, "fits no regressions on inputs"),
+        ({"input_effects__transitions": True, "length": "given"}, "regressions on inputs have no conjugate prior"),
     ],
 )
 def test_choices_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:

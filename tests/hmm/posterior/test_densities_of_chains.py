@@ -16,7 +16,7 @@ from torch import Tensor
 
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
-from seqmodels.hmm import HSMM, ChainInputEffects, ContinuousTimeHMM, MarkovSwitchingAR, PosteriorHMM
+from seqmodels.hmm import HSMM, ChainInputEffects, ContinuousTimeHMM, Frozen, MarkovSwitchingAR, PosteriorHMM
 from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.posterior.density import PosteriorDensity
@@ -273,6 +273,94 @@ def of_columns() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
     return (sm.HMM(2, observation=observation, length="given", n_init=1, start="free"), X), free, log_joint
 
 
+# -- tied and frozen: a tie has one prior, and what is frozen has none ----------------------------------------------
+
+
+def of_tied_states() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
+    def free(p: Parameters) -> np.ndarray:
+        return np.concatenate([simplex(p.initial), simplex(p.transition[[0, 2]]), p.table.softmax(1).numpy()[:1, 0]])
+
+    def log_joint(p: Parameters) -> float:
+        emission, a = p.table.softmax(1), p.transition.numpy()
+        log_p = sum(
+            of_paths(x, p.initial.numpy(), lambda t: a, lambda t, z, x=x: float(emission[z[t], x[t]].log()))
+            for x in SYMBOLS
+        )
+        return log_p + dirichlet(p.initial, 1.0) + dirichlet(p.transition[[0, 2]], 1.0) + dirichlet(emission[:1], 0.5)
+
+    training = sm.hmm.ChainTraining(tied=[0, 0, 1], frozen=Frozen(transition=[1], emission=[2]))
+    model = sm.HMM(3, observation=sm.Categorical(), length="given", n_init=1, start="free", training=training)
+    return (model, SYMBOLS), free, log_joint
+
+
+def of_tied_durations() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
+    def free(p: Parameters) -> np.ndarray:
+        return np.concatenate([p.table[:1, :2].softmax(1).numpy()[:, 0], simplex(p.table[:1, 2:])])
+
+    def log_joint(p: Parameters) -> float:
+        emission, durations = p.table[:, :2].softmax(1), p.table[:, 2:]
+        of_prior = dirichlet(emission[:1], 0.5) + dirichlet(durations[:1], 1.0)
+        return semi_markov(p, durations.numpy(), emission.numpy()) + of_prior
+
+    training = sm.hmm.ChainTraining(frozen=Frozen(initial=True, emission=[1]))
+    options: dict[str, Any] = {"observation": sm.Categorical(), "length": "given", "n_init": 1, "training": training}
+    return (
+        (HSMM(2, durations="categorical", max_duration=LONGEST, tied_durations=[0, 0], **options), SYMBOLS),
+        free,
+        log_joint,
+    )
+
+
+def of_frozen_rates() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
+    (model, X), _, log_joint = of_jumps()
+
+    def free(p: Parameters) -> np.ndarray:
+        assert p.generator is not None
+        return np.concatenate([simplex(p.initial), p.table.softmax(1).numpy()[:1, 0], p.generator.numpy()[:1, 1]])
+
+    def joint(p: Parameters) -> float:
+        return log_joint(p) - dirichlet(p.table.softmax(1)[1:], 0.5)
+
+    return (model.set_params(training__tied=[0, 0], training__frozen=Frozen(transition=[1])), X), free, joint
+
+
+def of_tied_deviations() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
+    (model, X), of_all, log_joint = of_deviations(switches=False)
+
+    def free(p: Parameters) -> np.ndarray:
+        each = of_all(p)  # a first state, two rows, two means, a coefficient and a variance
+        return each[[0, 1, 2, 3, 5, 6]]
+
+    def joint(p: Parameters) -> float:
+        return log_joint(p) - float(stats.norm(0, np.sqrt(2.0**-2 / 0.1)).logpdf(p.table[1, 0]))
+
+    return (model.set_params(training__tied=[0, 0]), X), free, joint
+
+
+def of_tied_slopes() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
+    """Two states that emit the same are one regression, whatever the chain."""
+    heat = [np.array([0.0, 1.0, -1.0, 2.0]), np.array([1.0, -2.0, 0.5])]
+    whole = np.concatenate(heat)
+
+    def free(p: Parameters) -> np.ndarray:
+        assert p.table_slopes is not None
+        emission, slope = p.table.softmax(1).numpy()[0, :1], p.table_slopes.numpy()[0, 1]
+        return np.concatenate([simplex(p.initial), simplex(p.transition), emission, slope])
+
+    def log_joint(p: Parameters) -> float:
+        assert p.table_slopes is not None
+        slope, total = p.table_slopes.numpy()[0, :, 0], float(stats.norm().logpdf(p.table_slopes[0, 1, 0]))
+        for x, u in zip(SYMBOLS, heat, strict=True):
+            log_p = p.table[0].numpy() + slope * ((u - whole.mean()) / whole.std())[:, None]
+            total += float((log_p[np.arange(len(x)), x] - logsumexp(log_p, 1)).sum())
+        of_chain = dirichlet(p.initial, 1.0) + dirichlet(p.transition, 1.0)
+        return total + of_chain + dirichlet(p.table.softmax(1)[:1], 0.5)
+
+    options: dict[str, Any] = {"input_effects": ChainInputEffects(emissions=True), "length": "given", "start": "free"}
+    model = sm.HMM(2, observation=sm.Categorical(), n_init=1, training=sm.hmm.ChainTraining(tied=[0, 0]), **options)
+    return (model, sm.Sequences(SYMBOLS, inputs=[each[:, None] for each in heat])), free, log_joint
+
+
 # -- all of them -----------------------------------------------------------------------------------------------
 
 CASES: dict[str, Callable[[], tuple[Any, Callable[[Parameters], np.ndarray], Plain]]] = {
@@ -282,6 +370,11 @@ CASES: dict[str, Callable[[], tuple[Any, Callable[[Parameters], np.ndarray], Pla
     "HMM of columns": of_columns,
     "MarkovSwitchingAR": lambda: of_deviations(switches=False),
     "MarkovSwitchingAR that switches": lambda: of_deviations(switches=True),
+    "HMM, tied and frozen": of_tied_states,
+    "HSMM, tied and frozen": of_tied_durations,
+    "ContinuousTimeHMM, tied and frozen": of_frozen_rates,
+    "MarkovSwitchingAR, tied": of_tied_deviations,
+    "HMM, tied and given inputs": of_tied_slopes,
 }
 
 

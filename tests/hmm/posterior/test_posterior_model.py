@@ -180,7 +180,6 @@ def test_r_hat_and_effective_size_tell_good_chains_from_bad() -> None:
     [
         ({"n_samples": 0}, "n_samples"),
         ({"chains": 0}, "chains"),
-        ({"model": sm.HMM(2, training=sm.hmm.ChainTraining(tied=[0, 0]))}, "tied"),
         ({"model": sm.NGram(2)}, "HMM"),
         ({"warm_start": True}, "warm_start"),
         ({"model": sm.HMM(1, observation=sm.Categorical(0.5))}, "pseudocount"),

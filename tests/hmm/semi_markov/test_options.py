@@ -250,7 +250,6 @@ def _parameters(model: HSMM) -> dict[str, Any]:
         ({"training__tied": [0, 1]}, "tied is"),
         ({"durations": "geometric", "tied_durations": [0, 0, 1, 1]}, "geometric durations are the transitions"),
         ({"durations": "geometric", "training__frozen": ("durations",)}, "geometric durations are the transitions"),
-        ({"algorithm": "gradient", "tied_durations": [0, 0, 1, 1]}, "trains the durations of all states"),
         ({"algorithm": "stepwise", "training__batches": 0}, "batches is 0"),
         ({"training__tied": [0, 0, 1, 1], "observation": sm.GaussianMixture(1, "tied")}, "covariance_type='tied'"),
     ],

@@ -1,0 +1,104 @@
+"""The prior of ``Columns``, whose groups of features are independent: a prior of each group by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.conjugate.family import ConjugateFamily, EmissionPrior, conjugate_of
+from seqmodels.hmm.conjugate.prior import ConjugatePrior
+from seqmodels.hmm.emissions import Statistics, emission_of
+from seqmodels.observations import Columns
+
+
+class ColumnsFamily(ConjugateFamily):
+    """The prior of ``Columns``: those of its groups, independent of each other.
+
+    ``hyper`` holds the hyperparameters of the groups side by side. The family is conjugate where every part is.
+
+    Args:
+        parts: prior of each group of features.
+    """
+
+    def __init__(self, parts: Sequence[EmissionPrior]) -> None:
+        observation = Columns([(part.emission.observation, part.size) for part in parts])
+        super().__init__(emission_of(observation, sum(part.size for part in parts)))
+        self.parts, self.groups = parts, list(observation.parts())
+
+    @property
+    def _conjugate(self) -> list[ConjugateFamily]:
+        conjugate = [part for part in self.parts if isinstance(part, ConjugateFamily)]
+        assert len(conjugate) == len(self.parts), "variational Bayes refuses the others"
+        return conjugate
+
+    @property
+    def takes_missing(self) -> bool:
+        return all(part.takes_missing for part in self._conjugate)
+
+    @property
+    def offset_features(self) -> list[int]:
+        each = zip(self.groups, self._conjugate, strict=True)
+        return [f if f < 0 else g.columns.start + f for g, part in each for f in part.offset_features]
+
+    def _split(self, hyper: Tensor) -> tuple[Tensor, ...]:
+        return hyper.split([part.prior(ConjugatePrior(), 1).shape[1] for part in self.parts], 1)
+
+    def _of_each(self, of: Callable[[ConjugateFamily, Tensor], Tensor], hyper: Tensor) -> Tensor:
+        return torch.cat([of(*each) for each in zip(self._conjugate, self._split(hyper), strict=True)], 1)
+
+    def _statistics(self, statistics: Statistics) -> Iterator[Statistics]:
+        for part in self.parts:
+            yield statistics[: part.emission.n_statistics]
+            statistics = statistics[part.emission.n_statistics :]
+
+    def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
+        return torch.cat([part.prior(prior, n_states) for part in self.parts], 1)
+
+    def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
+        each = zip(self.groups, self.parts, self._split(hyper), strict=True)
+        return torch.stack([part.log_density(table[:, g.outputs], of_part) for g, part, of_part in each]).sum(0)
+
+    def near(self, table: Tensor, prior: Tensor, statistics: Statistics) -> Tensor:
+        each = zip(self.groups, self.parts, self._split(prior), self._statistics(statistics), strict=True)
+        return torch.cat([part.near(table[:, g.outputs], of_part, s) for g, part, of_part, s in each], 1)
+
+    def updated(self, prior: Tensor, statistics: Statistics) -> Tensor:
+        each = zip(self._conjugate, self._split(prior), self._statistics(statistics), strict=True)
+        return torch.cat([part.updated(of_part, s) for part, of_part, s in each], 1)
+
+    def expected(self, hyper: Tensor) -> tuple[Tensor, Tensor]:
+        tables, offsets = zip(
+            *(part.expected(of_part) for part, of_part in zip(self._conjugate, self._split(hyper), strict=True)),
+            strict=True,
+        )
+        return torch.cat(tables, 1), torch.cat(offsets, 1)
+
+    def divergence(self, hyper: Tensor, prior: Tensor) -> Tensor:
+        each = zip(self._conjugate, self._split(hyper), self._split(prior), strict=True)
+        return torch.stack([part.divergence(of_part, of_prior) for part, of_part, of_prior in each]).sum(0)
+
+    def mean(self, hyper: Tensor) -> Tensor:
+        return self._of_each(lambda part, of_part: part.mean(of_part), hyper)
+
+    def draw(self, hyper: Tensor, generator: torch.Generator) -> Tensor:
+        return self._of_each(lambda part, of_part: part.draw(of_part, generator), hyper)
+
+    def raw(self, hyper: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
+        """Return the hyperparameters by name; a name that several groups share gets the number of the group."""
+        each = zip(self.groups, self._conjugate, self._split(hyper), strict=True)
+        raw = [part.raw(of_part, shift[g.columns], scale[g.columns]) for g, part, of_part in each]
+        times = Counter(name for group in raw for name in group)
+        return {
+            name if times[name] == 1 else f"{name}_{i}": value
+            for i, group in enumerate(raw)
+            for name, value in group.items()
+        }
+
+
+@conjugate_of.register(Columns)
+def _(observation: Columns, size: int) -> ConjugateFamily:
+    return ColumnsFamily([conjugate_of(group.observation, group.size) for group in observation.parts()])
