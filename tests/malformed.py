@@ -87,7 +87,6 @@ TEXTS = {  # a good file of every format that is text
     "csv": "a,b\n0.5,1\n1.5,2\n",
     "ts": "@classLabel true x y\n@data\n1.5,2,3:x\n3,4:y\n",
     "fasta": ">s1\nGAT\n>s2\nCAT\n",
-    "fastq": "@r1\nGAT\n+\n!!@\n",
     "jsonl": '["a", "b"]\n["a"]\n',
     "txt": "to be or not to be\n",
 }
@@ -401,12 +400,6 @@ def residues() -> Iterator[Malformed]:
     yield case("x.fasta", "no header", "GAT\n")
     yield case("x.fasta", "a record without residues", ">s1\nGAT\n>s2\n")
     yield case("x.fasta", "a FASTQ", "@r1\nGAT\n+\n!!!\n")
-    yield case("x.fastq", "a character that is no residue", "@r1\nG T\n+\n!!!\n")
-    yield case("x.fastq", "a quality that is none", "@r1\nGAT\n+\n!\x07!\n")
-    yield case("x.fastq", "a second name that differs", "@r1\nGAT\n+r2\n!!!\n")
-    yield case("x.fastq", "a line that is missing", "@r1\nGAT\n+\n!!!\n@r2\nGAT\n!!!\n@r3\nGAT\n+\n!!!\n")
-    yield case("x.fastq", "cut off", "@r1\nGAT\n+\n!!!\n@r2\nGA\n")
-    yield case("x.fastq", "fewer qualities", "@r1\nGAT\n+\n!!\n")
 
 
 def objects() -> Iterator[Malformed]:

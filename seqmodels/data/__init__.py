@@ -1,7 +1,7 @@
 """Readers of files in many formats, parallel text, synthetic data, and waveforms reconstructed from cepstra."""
 
 from seqmodels.data.audio import audio
-from seqmodels.data.fasta import fasta, fastq
+from seqmodels.data.fasta import fasta
 from seqmodels.data.features import FrameFeatures, SpeechFeatures
 from seqmodels.data.huggingface import from_rows
 from seqmodels.data.jsonl import jsonl
@@ -29,7 +29,6 @@ __all__ = [
     "builtin_text",
     "deltas",
     "fasta",
-    "fastq",
     "from_rows",
     "hmm_draws",
     "is_recordings",

@@ -1,4 +1,4 @@
-"""Reading FASTA and FASTQ: sequences of residues, each after a header that begins with ``>`` or ``@``."""
+"""Reading FASTA: sequences of residues, each after a header that begins with ``>``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from seqmodels.data.kinds import as_kind
 from seqmodels.data.text import read_text
 from seqmodels.sequences import Kind, Sequences
 
-LINES_OF_A_READ = 4  # lines of one read in FASTQ
 RESIDUES = re.compile(r"[A-Za-z*.-]*")  # letters, the end of a translation, and gaps
-NOT_RESIDUES = re.compile(r"[\s\d]")  # characters that are left out of the lines of FASTA
-QUALITIES = re.compile(r"[!-~]*")
+NOT_RESIDUES = re.compile(r"[\s\d]")  # characters that are left out of the lines
 
 
 @checked
@@ -52,47 +50,6 @@ def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
 
 
 FASTA = FileFormat("FASTA", (".fasta", ".fa", ".fna", ".faa", ".ffn"), fasta, options=("kind",))
-
-
-@checked
-def fastq(path: str | Path, *, kind: Kind | None = None) -> Sequences:
-    """Read the reads (sequenced fragments) of a FASTQ file as symbols, one letter per residue; qualities are left out.
-
-    Args:
-        path: the path of the file, which has four lines per read; it may end in ``.gz``.
-        kind: ``"text"`` for strings, whose bytes are modelled; None for symbols.
-
-    Returns:
-        Sequences named as by ``fasta``.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a record does not have four lines, with ``@`` and ``+`` before the first and third; its read and its
-            qualities differ in length; or they have characters that are not allowed (Cock et al. 2010).
-    """
-    lines = read_text(Path(path)).rstrip("\n").split("\n")
-    records = []
-    for start in range(0, len(lines), LINES_OF_A_READ):
-        header, *rest = (line.strip() for line in lines[start : start + LINES_OF_A_READ])
-        if len(rest) < LINES_OF_A_READ - 1 or not header.startswith("@") or not rest[1].startswith("+"):
-            raise ValueError(f"{path}:{start + 1} is not a record of four lines: @name, residues, +, qualities")
-        if len(rest[0]) != len(rest[2]):
-            raise ValueError(f"{path}:{start + 2} has {len(rest[0])} residues but {len(rest[2])} qualities")
-        if rest[1][1:].strip() not in ("", header[1:].strip()):
-            raise ValueError(
-                f"{path}:{start + 3} repeats the name {rest[1][1:41]!r}, but the read is called {header[1:41]!r}; the "
-                "file is damaged: a line is missing or there twice"
-            )
-        _check_residues(f"{path}:{start + 2}", rest[0])
-        if not QUALITIES.fullmatch(rest[2]):
-            raise ValueError(
-                f"{path}:{start + 4} has qualities that are not characters from '!' to '~': {rest[2]!r:.50}"
-            )
-        records.append((header[1:].strip(), rest[0].upper()))
-    return _sequences(records, kind, str(path))
-
-
-FASTQ = FileFormat("FASTQ", (".fastq", ".fq"), fastq, options=("kind",))
 
 
 def _check_residues(where: str, residues: str) -> None:

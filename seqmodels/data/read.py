@@ -11,7 +11,7 @@ import numpy as np
 
 from seqmodels.common.parameters import checked
 from seqmodels.data.audio import RECORDINGS
-from seqmodels.data.fasta import FASTA, FASTQ
+from seqmodels.data.fasta import FASTA
 from seqmodels.data.file_contents import check_file, files_in, is_file
 from seqmodels.data.file_format import FileFormat
 from seqmodels.data.jsonl import JSON
@@ -61,7 +61,7 @@ def _text_or_numbers(path: Path, *, kind: Kind | None, unit: Unit) -> Sequences:
 
 
 TEXT = FileFormat("text", (".txt", ".md"), _text_or_numbers, options=("kind", "unit"))  # and every other ending
-FORMATS = (TABLE, NPY, FASTA, FASTQ, JSON, SERIES, RECORDINGS, MUSIC, TEXT)
+FORMATS = (TABLE, NPY, FASTA, JSON, SERIES, RECORDINGS, MUSIC, TEXT)
 FORMAT_OF = {ending: each for each in FORMATS for ending in each.endings}
 
 
@@ -85,7 +85,6 @@ def read(
     - ``.csv``, ``.tsv``, ``.parquet``: ``data.table``, whose arguments are ``by``, ``columns``, ``time``, ``label``,
       ``cluster``, ``inputs``, ``date_format``;
     - ``.npy``, ``.npz``: ``data.npy``; ``.ts``: ``data.ts``; ``.fasta``, ``.fa``, ``.fna``, ``.faa``: ``data.fasta``;
-      ``.fastq``, ``.fq``: ``data.fastq``;
     - ``.jsonl``, ``.ndjson``, ``.json``: ``data.jsonl``; ``.wav``: ``data.audio``; ``.mid``, ``.midi``: ``data.midi``;
     - anything else: UTF-8 text, ``data.text``; or ``data.table`` if it holds only numbers and ``kind`` asks for them.
 

@@ -67,8 +67,6 @@ READ: dict[str, tuple[Any, list[float]]] = {
     "decimal commas": (["1.234,5", "2,5", "\u22123"], [1234.5, 2.5, -3]),
     "narrow spaces": (["1\u202f234,5", "2,5", "3"], [1234.5, 2.5, 3]),
     "accounting": (["(1,234.5)", "2.5", "3"], [-1234.5, 2.5, 3]),
-    "fractions": (["1 1/2", "-0 3/4", "2"], [1.5, -0.75, 2]),
-    "signs of fractions": (["1½", "¾", "1/3"], [1.5, 0.75, 1 / 3]),
     "missing": (["1.5", "n/a", "missing"], [1.5, np.nan, np.nan]),
     "text of numbers": (["1.5", "2.5", "1e3"], [1.5, 2.5, 1000]),
     "Decimal": ([Decimal("1.5"), None, Decimal("2.5")], [1.5, np.nan, 2.5]),
@@ -82,7 +80,6 @@ REFUSED = {
     "a currency before and after": (["€5", "6 €", "7.5"], "'6 €'"),
     "k and m": (["5k", "12m", "900"], "'12m'"),
     "an error of Excel's": (["#DIV/0!", "2", "3.5"], "'#DIV/0!'"),
-    "a fraction and a word": (["1 1/2", "1.5", "x"], "'x'"),
     "percent and none": (["1%", "2%", "0.3"], "'0.3'"),
 }
 

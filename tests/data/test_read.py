@@ -218,21 +218,6 @@ def test_fasta_headers_are_names(tmp_path: Path) -> None:
             read(write(tmp_path, "a.fasta", content))
 
 
-def test_reads_of_fastq_are_symbols_and_qualities_are_left_out(tmp_path: Path) -> None:
-    x = read(write(tmp_path, "a.fastq", "@r1 lane 1\nGATN\n+\n!!@I\n@r2\nacc\n+r2\n@@@\n"))
-    assert x.names == ["r1", "r2"]
-    assert x.metadata["description"].tolist() == ["lane 1", ""]
-    assert ["".join(item) for item in x] == ["GATN", "ACC"]
-    for content, said in (
-        ("@r1\nGAT\n+\n!!\n", ":2 has 3 residues but 2 qualities"),
-        ("@r1\nGAT\n+\n!!!\n@r2\nGAT\n", ":5 is not a record of four lines"),
-        (">r1\nGAT\n+\n!!!\n", ":1 is not a record"),
-        ("@r1\n\n+\n\n@r2\nA\n+\n!\n", "'r1' has no residues"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            read(write(tmp_path, "a.fastq", content))
-
-
 def test_json_lines_of_all_kinds(tmp_path: Path) -> None:
     lines = [{"tokens": ["a", "b"], "label": "x", "id": 1}, {"tokens": ["b"], "label": "y", "id": 2}]
     x = read(write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, lines)) + "\n\n"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import calendar
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -87,11 +86,6 @@ OTHER_WRITINGS = (
         re.compile(r"[-+]?\d{1,3}\s?/\s?\d{1,3}"),
         "which is a fraction, or two numbers; write one number, as 0.5 for 1/2, or two columns",
     ),
-)
-# ``1 1/2``, ``1½`` and ``½`` can only be numbers. ``1/2`` is read as one only in a column that has such a cell.
-FRACTION = re.compile(
-    r"(?P<sign>[-+]?)\s?(?P<number>(?P<whole>\d++(?:\.\d++)?+(?!\s?/))?[\s-]?"
-    r"(?:(?P<over>\d+)\s?/\s?(?P<under>[1-9]\d*)|(?P<one>[¼-¾⅐-⅞]))?)"
 )
 # Numbers that stand for a missing value: 99, 999, -99.9, ..., 999.25 in well logs, and the ends of integer types.
 CODE_OF_MISSING = re.compile(r"99+(?:\.9+)?|9+9\.25|3276[78]|214748364[78]")
@@ -370,8 +364,6 @@ def _read(column: pd.Series) -> _Column | None:
     known = [i for i, cell in enumerate(cells) if not _is_missing(cell)]
     if known and (other := _of_other_writing(column, cells, known)) is not None:
         return other
-    if (fractions := _of_fractions(cells, known)) is not None:
-        return fractions
     if not known or all(parts[i] is None for i in known):
         return None
     units = Counter(part.unit for part in parts if part is not None)
@@ -446,27 +438,6 @@ def _of_other_writing(column: pd.Series, cells: list[str], known: list[int]) -> 
         if all(pattern.fullmatch(cell) for cell in different):
             return _Column({}, bad=(known[0], why))
     return None
-
-
-def _of_fractions(cells: list[str], known: list[int]) -> _Column | None:
-    """Read a column of numbers such as ``1 1/2``, ``½`` and 3; return None if it has no fraction or holds words.
-
-    Args:
-        cells: the text of each cell.
-        known: indices of the rows that are not missing.
-    """
-    matches = {i: match for i in known if (match := FRACTION.fullmatch(cells[i])) is not None and match["number"]}
-    if not any(match["one"] or (match["whole"] and match["over"]) for match in matches.values()):
-        return None
-    if len(matches) < len(known):
-        is_of_numbers = len(matches) >= MOSTLY * len(known)
-        bad = min(set(known) - set(matches)), "which is not a number, among numbers"
-        return _Column({}, bad=bad) if is_of_numbers else None
-    values = np.full(len(cells), np.nan)
-    for i, match in matches.items():
-        part = unicodedata.numeric(match["one"]) if match["one"] else int(match["over"] or 0) / int(match["under"] or 1)
-        values[i] = (float(match["whole"] or 0) + part) * (-1 if match["sign"] == "-" else 1)
-    return _Column({".": values})
 
 
 def _with_bad_cell(
