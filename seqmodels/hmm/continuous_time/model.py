@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -25,6 +25,7 @@ from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTrain
 from seqmodels.hmm.learning.first_state import Start, check_initial
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments, StartChoice
+from seqmodels.hmm.topology import check_allowed
 from seqmodels.inference.chains.continuous_time import generators_at, transition_probabilities
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import Observation
@@ -307,6 +308,8 @@ class ContinuousTimeHMM(HiddenChainModel):
             )
         check_initial(parameters, model.start_, topology)
         parameters = model._with_given_slopes(parameters, given)
+        jumps = replace(parameters, transition=torch.as_tensor(q).clamp(min=0.0))
+        check_allowed(jumps, topology, model.topology, rows="generator")
         model._set_fitted(parameters, model.start_)
         model._fitted_chain.check_start(parameters, model._emission, "given")
         return model
