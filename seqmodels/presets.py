@@ -33,7 +33,6 @@ from seqmodels.training import AdamW, Cosine, GradientTraining
 VaswaniSize = Literal["base", "big"]
 GPT2Size = Literal["small", "medium", "large", "xl"]
 BERTSize = Literal["base", "large"]
-T5Size = Literal["small", "base", "large"]
 NanoGPTSize = Literal["cpu", "gpu"]
 
 # d_model, n_layers, n_heads, d_feedforward, dropout
@@ -49,7 +48,6 @@ GPT2_SIZES: dict[GPT2Size, tuple[int, int, int]] = {
     "xl": (1600, 48, 25),
 }
 BERT_SIZES: dict[BERTSize, tuple[int, int, int]] = {"base": (768, 12, 12), "large": (1024, 24, 16)}
-T5_SIZES: dict[T5Size, tuple[int, int, int]] = {"small": (512, 6, 8), "base": (768, 12, 12), "large": (1024, 24, 16)}
 
 
 # -- the textbook ---------------------------------------------------------------------------------------------
@@ -242,37 +240,6 @@ def bert(size: BERTSize = "base") -> MaskedTransformer:
         norm="post",
         positions="learned",
         activation="gelu",
-        dropout=0.1,
-    )
-
-
-@checked
-def t5(size: T5Size = "small") -> TransformerSeq2Seq:
-    """Return an untrained T5 (Raffel et al. 2020, first version) with 60 M, 223 M or 738 M parameters.
-
-    It reads 32,128 symbols. One of them marks the end of a text, so ends are ordinary symbols and ``length="given"``.
-    It has two parameters that T5 does not: a vector ``begin``, read before the first target symbol, where T5 reads the
-    embedding of padding; and a bias of the logits.
-
-    Args:
-        size: ``"small"``, ``"base"`` or ``"large"``.
-
-    Raises:
-        ValueError: for a size that does not exist.
-    """
-    d_model, n_layers, n_heads = T5_SIZES[size]
-    return TransformerSeq2Seq(
-        d_model=d_model,
-        n_layers=n_layers,
-        n_heads=n_heads,
-        encoding=Symbols(32_128),
-        length="given",
-        architecture=TransformerSeq2SeqArchitecture(
-            tie_embeddings=True, norm_type="rms", norm_epsilon=1e-6, bias=False, zero_init=False, attention_dropout=0.1
-        ),
-        convolution_lags=0,
-        positions="t5",
-        activation="relu",
         dropout=0.1,
     )
 

@@ -77,8 +77,6 @@ CASES: dict[str, Callable[[], tuple[Callable[..., Any], dict[str, Any]]]] = {
     "from_rows": lambda: (data.from_rows, {"dataset": [{"t": "ab"}], "column": "t"}),
     "sha256": lambda: (data.sha256, {"sequences": X}),
     "deltas": lambda: (data.deltas, {"features": V[0]}),
-    "griffin_lim": lambda: (data.griffin_lim, {"magnitudes": np.ones((3, 9)), "width": 16, "hop": 8, "n_iter": 1}),
-    "from_mfcc": lambda: (data.from_mfcc, {"cepstra": np.zeros((2, 13)), "sample_rate": 8000, "n_iter": 1}),
     "hmm_draws": lambda: (data.hmm_draws, {"n_sequences": 2, "length": 3, "n_features": 1}),
     "MFCC": lambda: (used(data.MFCC, lambda mfcc: mfcc(np.sin(np.arange(800)), 8000)), {}),
     "FrameFeatures": lambda: (used(data.FrameFeatures, lambda features: features(V[0])), {}),

@@ -35,8 +35,9 @@ def audit(
     Example: seqmodels audit model.safetensors test.txt
 
     Each line is a rule: whether it is held, broken or not checked, the figure that was examined, and for a broken rule
-    a sequence and step with two figures that contradict each other. A broken rule ends the command with exit code 1. A
-    model that keeps the rules is reported to break one with a probability of at most one in a million.
+    a sequence and step with two figures that contradict each other. The exit code is 1 if a rule is broken and 0
+    otherwise, even if rules were not checked. A model that keeps all rules fails the audit by chance with a probability
+    of at most one in a million.
     """
     console = Console(as_json, quiet)
     with console.errors():

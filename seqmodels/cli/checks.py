@@ -24,7 +24,6 @@ def check_outputs(
     models: Outputs | None = None,
     texts: Outputs | None = None,
     pictures: Outputs | None = None,
-    sounds: Outputs | None = None,
     files: Outputs | None = None,
     inputs: Sequence[str | None] = (),
 ) -> None:
@@ -34,7 +33,6 @@ def check_outputs(
         models: files of models to write, as a mapping from option to path; a path of None is not written.
         texts: files of text to write, such as CSV.
         pictures: pictures to write.
-        sounds: recordings to write.
         files: other files to write, with any ending.
         inputs: paths that the command reads.
 
@@ -43,7 +41,7 @@ def check_outputs(
         ValueError: a file cannot be written, has the wrong ending, is read too, or is named by two options.
     """
     models, texts, pictures = models or {}, texts or {}, pictures or {}
-    each = {**models, **texts, **pictures, **(sounds or {}), **(files or {})}
+    each = {**models, **texts, **pictures, **(files or {})}
     written = {option: path for option, path in each.items() if path is not None}
     for option, path in written.items():
         _check_place(option, path)

@@ -101,8 +101,9 @@ Kinds = Annotated[
 
 
 def dataset_of(path: str, target: str | None, options: ReadOptions) -> Dataset:
-    """Return a description of the data at a path: pairs if there is a target, else recordings, text or any other
-    format.
+    """Return what is to be read at a path, without reading it: pairs, recordings, text or any other format.
+
+    It is pairs if ``target``, the path of the targets, is not None. Otherwise ``options`` and the files decide.
     """
     if target is not None:
         return Parallel(path, target)
@@ -125,7 +126,7 @@ def dataset_of(path: str, target: str | None, options: ReadOptions) -> Dataset:
 
 
 def names_of(columns: str) -> list[str]:
-    """Return the names in a text such as ``a,b,c``."""
+    """Return the names in a text such as ``a,b,c``, without spaces around them and without empty ones."""
     return [name.strip() for name in columns.split(",") if name.strip()]
 
 
@@ -158,7 +159,10 @@ def that_reads(model: Any, inputs: Sequence[str]) -> Any:
 
 
 def understood(dataset: Dataset, read: Pair) -> str:
-    """Return a description in words of what was read from each file of a data set."""
+    """Return a line of words for each file of a data set, which says what was read from it.
+
+    ``read`` is the sequences and their targets, or None in place of the targets.
+    """
     named = zip((*dataset.paths(), ""), (part for part in read if part is not None), strict=False)
     return "\n".join(f"Read {Path(path).name or path}: {part.describe()}" for path, part in named)
 
@@ -178,12 +182,12 @@ def read_content(path: str) -> bytes:
 
 
 def check_inputs_file(names: Sequence[str], path: str | None, rows: str) -> None:
-    """Raise ``ValueError`` if the model reads inputs but no file of them is given, or the reverse.
+    """Raise ``ValueError`` if a model reads inputs and no file of them is named, or reads none and one is named.
 
     Args:
-        names: names of the inputs that the model reads.
-        path: the file of inputs, or None.
-        rows: what the file has a row for, as the end of the message.
+        names: names of the inputs that the model reads; empty if it reads none.
+        path: the path passed as ``--inputs-file``, or None.
+        rows: words that complete "a table with a row for each ..." in the message.
     """
     if not names and path is not None:
         raise ValueError(f"--inputs-file is {path}, but the model reads no inputs; leave it out")
@@ -253,13 +257,7 @@ class SavedModel(Generic[M]):
 
     @staticmethod
     def of(model: M, data: Dataset, read: Pair) -> SavedModel[M]:
-        """Return a model that was just fitted to data, together with how the data were read.
-
-        Args:
-            model: the fitted model.
-            data: the data set.
-            read: the sequences read from it.
-        """
+        """Return a ``model`` that was just fitted to what was ``read`` from ``data``, with how that was read."""
         X, y = read
         scored = X if y is None else y
         rate = int(X.metadata["sample_rate"].iloc[0]) if "sample_rate" in X.metadata else None
@@ -334,11 +332,9 @@ class SavedModel(Generic[M]):
         return self.data.at(paths)
 
     def check_sample_rate(self, file: str, X: Sequences) -> None:
-        """Raise ``ValueError`` if recordings have another sample rate than the data that the model was fitted to.
+        """Raise ``ValueError`` if recordings ``X`` have another sample rate than the data that the model was fitted to.
 
-        Args:
-            file: path of the file, for the message.
-            X: sequences that were read from it.
+        ``file`` is the path of ``X``, for the message.
         """
         rates = set(X.metadata["sample_rate"]) if "sample_rate" in X.metadata else set()
         if self.sample_rate is not None and rates - {self.sample_rate}:

@@ -261,9 +261,12 @@ def clear_stop_requests() -> None:
 def propagate_errors() -> Iterator[None]:
     """Raise an error of one process in all of them, and let none leave the block before all are done.
 
+    With one process the block runs as it would without this context.
+
     Raises:
-        ProcessError: one or some of the processes failed. It is the same in all, and also a ``ValueError`` if the first
-            that failed raised one. If all failed with the same message, each raises its own error.
+        ProcessError: one or several processes failed. The message is that of the first process, by rank, that failed;
+            if its error is a ``ValueError``, this one is too. If all failed with the same message, each raises its own
+            error.
     """
     if not is_distributed():
         yield

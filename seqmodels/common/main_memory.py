@@ -55,11 +55,11 @@ def _readable(n_bytes: float) -> str:
 
 
 def keep_freed_memory(module: nn.Module) -> None:
-    """Let the C library keep freed memory for reuse, if ``module`` is trained on a CPU.
+    """Let the C library keep freed memory for reuse in this process, if the weights of ``module`` are on a CPU.
 
     glibc returns free memory above twice the largest block that it has seen freed. With a small network that is nearly
-    everything after each step, and the system has to map and zero it again at the next. Freeing one large block raises
-    the threshold. Other C libraries are not harmed.
+    everything after each training step, and the system has to map it again at the next. This function raises the
+    threshold by freeing one large block.
     """
     if next(module.parameters()).device.type == "cpu":
         torch.empty(LARGEST_THRESHOLD, dtype=torch.uint8)

@@ -149,8 +149,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _read_tensors(file: BufferedReader, path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the header of a safetensors file and its arrays by name, after checking their hashes.
 
-    The oldest format has no hashes, so nothing is compared there. Raise ``ValueError`` if the file is damaged or not
-    one of this package.
+    Files of the oldest format have no hashes. Raise ``ValueError`` if the file is damaged or not one of this package.
     """
     size = os.fstat(file.fileno()).st_size
     length = file.read(8)
@@ -257,7 +256,11 @@ def _hashed(array: np.ndarray) -> str:
 
 
 def _signed(header: bytes) -> bytes:
-    """Return the header preceded by its length in 8 bytes, with the hash of both in the place of ``BLANK``."""
+    """Return the beginning of a safetensors file: the length of the header in 8 bytes, low byte first, and the header.
+
+    The header is padded with spaces to a multiple of 8 bytes. ``BLANK``, which it must contain, is replaced by the
+    SHA-256 hash of everything returned, computed while ``BLANK`` stood there.
+    """
     header += b" " * (-len(header) % 8)
     unsigned = len(header).to_bytes(8, "little") + header
     begin = unsigned.index(BLANK)
@@ -351,15 +354,11 @@ def describe(thing: Configurable, *, by_name: bool = False) -> dict[str, Any]:
 
 
 def _described(value: Any, *, by_name: bool, instead: str) -> Any:
-    """Return a hyperparameter's value in the form that JSON can hold.
+    """Return a hyperparameter's ``value`` in the form that JSON can hold.
 
-    Tuples, dictionaries and classes are marked so that ``build`` can tell them apart. Functions within a list are left
-    out, because a file holds no code.
-
-    Args:
-        value: the hyperparameter.
-        by_name: if True, a function is replaced by its name.
-        instead: what to pass instead of a function, as the end of the error.
+    Tuples, dictionaries and classes are marked so that ``build`` can tell them apart. A function is replaced by its
+    name if ``by_name``; otherwise it is refused with an error that ends in ``instead``. Functions within a list are
+    left out, because a file holds no code.
     """
     if isinstance(value, Configurable):
         return describe(value, by_name=by_name)

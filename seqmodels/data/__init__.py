@@ -3,7 +3,6 @@
 from seqmodels.data.audio import audio
 from seqmodels.data.fasta import fasta, fastq
 from seqmodels.data.features import FrameFeatures, SpeechFeatures
-from seqmodels.data.griffin_lim import from_log_mel, from_mfcc, griffin_lim
 from seqmodels.data.huggingface import from_rows
 from seqmodels.data.jsonl import jsonl
 from seqmodels.data.known_hmm import KnownHMM, hmm_draws
@@ -31,10 +30,7 @@ __all__ = [
     "deltas",
     "fasta",
     "fastq",
-    "from_log_mel",
-    "from_mfcc",
     "from_rows",
-    "griffin_lim",
     "hmm_draws",
     "is_recordings",
     "is_table",

@@ -133,14 +133,9 @@ def _covariances(n_states: int, n_features: int, kind: str, rng: np.random.Gener
 def _draw_paths(
     n_sequences: int, length: int, initial: np.ndarray, transition: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw paths of states, shape ``(n_sequences, length)``, by inverting the cumulative distribution at each step.
+    """Draw paths of states, ``(n_sequences, length)``, by inverting the cumulative distribution at each step.
 
-    Args:
-        n_sequences: number of paths.
-        length: number of steps in each.
-        initial: probabilities of the first state, shape ``(K,)``.
-        transition: probabilities of the next state, shape ``(K, K)``.
-        rng: generator of the draws.
+    ``initial``, ``(K,)``, and ``transition``, ``(K, K)``, are the probabilities of the first and of the next state.
     """
     uniform = rng.uniform(size=(length, n_sequences))
     states = np.empty((length, n_sequences), dtype=np.int64)
@@ -151,27 +146,16 @@ def _draw_paths(
 
 
 def _invert(probability: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Draw an index from each of n distributions by inverting its cumulative distribution.
+    """Draw an index below K from each of the n distributions ``probability (n, K)``, by uniform draws ``uniform (n,)``.
 
-    Args:
-        probability: probabilities, shape ``(n, K)``.
-        uniform: uniform draws, shape ``(n,)``.
-
-    Returns:
-        Indices below K, shape ``(n,)``. The last cumulative sum is ignored, so rounding cannot give K.
+    The last cumulative sum is not read, so rounding cannot give K.
     """
     draws: np.ndarray = (probability.cumsum(axis=1)[:, :-1] <= uniform[:, None]).sum(axis=1)
     return draws
 
 
 def _vectors(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> np.ndarray:
-    """Draw Gaussian vectors given the states, shape ``(n, T)``; the result has shape ``(n, T, D)``.
-
-    Args:
-        states: the state at each step, shape ``(n, T)``.
-        truth: the HMM, with means and covariances of the states.
-        rng: generator of the draws.
-    """
+    """Draw Gaussian vectors ``(n, T, D)`` from the densities of the states ``states (n, T)`` of the HMM ``truth``."""
     assert truth.means is not None
     assert truth.covariances is not None
     noise = rng.standard_normal((*states.shape, truth.means.shape[1]))
@@ -185,12 +169,6 @@ def _vectors(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> n
 
 
 def _symbols(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> np.ndarray:
-    """Draw symbols given the states; the result has the shape of ``states``, ``(n, T)``.
-
-    Args:
-        states: the state at each step, shape ``(n, T)``.
-        truth: the HMM, with emission probabilities of the states.
-        rng: generator of the draws.
-    """
+    """Draw symbols ``(n, T)`` from the emission probabilities of the states ``states (n, T)`` of the HMM ``truth``."""
     assert truth.emission is not None
     return _invert(truth.emission[states.ravel()], rng.uniform(size=states.size)).reshape(states.shape)

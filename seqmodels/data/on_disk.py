@@ -263,9 +263,13 @@ Batches = Callable[[list[str]], Iterator[Any]]
 
 @contextmanager
 def _open_table(file: Path) -> Iterator[tuple[int, pyarrow.Schema, Batches]]:
-    """Open a table, and yield its number of rows, its schema, and a function that yields its rows in batches.
+    """Open a Parquet or Arrow file, and yield its number of rows, its schema, and a function that reads its rows.
 
-    The function takes the names of the columns to read. Raise ``ValueError`` if the file is not what its ending says.
+    The function takes the names of the columns to read and yields record batches of pyarrow.
+
+    Raises:
+        ValueError: the file is not what its ending says.
+        ImportError: pyarrow is not installed.
     """
     try:
         import pyarrow as pa
@@ -352,7 +356,7 @@ def _numeric_columns(file: Path, schema: pyarrow.Schema, chosen: Sequence[str] |
 
 
 def _decoded(type_: Any) -> Any:
-    """Return the type of a column's values; for a dictionary-encoded column, that of the dictionary."""
+    """Return the type of a column's values; for a dictionary-encoded column, the type of the dictionary's values."""
     from pyarrow import types
 
     return type_.value_type if types.is_dictionary(type_) else type_
@@ -365,7 +369,7 @@ def _is_whole(type_: Any) -> bool:
 
 
 def _column(file: Path, batch: Any, name: str, *, whole: bool) -> np.ndarray:
-    """Return the values of the column ``name`` in a batch of rows.
+    """Return the values of the column ``name`` in a batch of N rows, ``(N,)``.
 
     They are int64 if ``whole``, and otherwise float64 with NaN for gaps. Raise ``ValueError``, naming ``file``, if
     ``whole`` and a value is missing or too large.

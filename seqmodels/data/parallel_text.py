@@ -65,6 +65,6 @@ def _columns(file: Path, columns: tuple[int, int]) -> list[tuple[str, str]]:
 
 
 def _lines(file: Path) -> list[str]:
-    """Return the lines of a file; after the last line end there is no further, empty line."""
+    """Return the lines of a file without their ends; a line end at the end of the file begins no further line."""
     lines = read_text(file).split("\n")
     return lines[:-1] if not lines[-1] else lines

@@ -150,7 +150,7 @@ def _token(phone: str, voice: Voice, variation: float, rng: np.random.Generator)
 
 
 def _recorded(waveform: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the waveform at a random level, with white or low-pass noise 20 to 45 dB below it."""
+    """Return a waveform at a random level, with white or low-pass noise 20 to 45 dB below it, and within ±0.99."""
     from scipy.signal import lfilter  # lazily: slow to import, and few need it
 
     speech_level = 0.08 * 10 ** (rng.normal(0.0, 4.0) / 20)

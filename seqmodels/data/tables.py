@@ -279,7 +279,10 @@ def _refuse_infinite(place: Place, frame: pd.DataFrame, columns: list[str]) -> N
 
 
 def warn_of_missing_labels(where: str, sequences: Sequences) -> None:
-    """Warn if some sequences have no label and others do."""
+    """Warn if the sequences have labels and that of some sequence is missing (None or NaN).
+
+    ``where`` is what the warning calls the table, at its beginning.
+    """
     import pandas as pd
 
     if sequences.labels is None:
@@ -355,14 +358,14 @@ class _Roles:
     # -- features --------------------------------------------------------------------------------------------
 
     def features(self, kind: Kind | None, place: Place) -> list[str]:
-        """Return the columns to be modelled if the caller named none; warn of those that are left out.
+        """Return the columns to be modelled if the caller named none; warn of columns that are left out.
 
         Args:
             kind: the kind to read them as, or None.
             place: function that says in words where a row is, for errors.
 
         Raises:
-            ValueError: there is no such column, if several may be the symbols, or if a cell in a column of numbers is
+            ValueError: there is no such column, several columns may be the symbols, or a cell in a column of numbers is
                 not a number.
         """
         import pandas as pd

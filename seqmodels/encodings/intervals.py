@@ -169,6 +169,9 @@ class Intervals(Probabilities):
 
 
 def _units(mean: np.ndarray, deviation: np.ndarray, kind: Values) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shift and the scale ``(D,)`` that standardise values of this kind, given mean and deviation."""
+    """Return a shift and a scale, ``(D,)`` each: none for proportions, and no shift for positive values.
+
+    ``mean (D,)`` is the shift and ``deviation (D,)`` the scale of reals.
+    """
     shift = mean if kind == "reals" else np.zeros_like(mean)
     return shift, np.ones_like(deviation) if kind == "proportions" else deviation

@@ -238,8 +238,9 @@ class Setting:
         return replace(example, values=values, n_past=n_past)
 
     def _reads_parts(self, item: MappedArray) -> bool:
-        """Return True if a slice of the item in a file can be encoded alone, with the same result; for text only by
-        bytes.
+        """Return True if the item is in a file and any slice of it can be encoded alone with the same result.
+
+        Text can if it is read as bytes, and vectors unless an encoded step depends on earlier ones.
         """
         if isinstance(self.encoding, SeriesEncoding):
             return False
@@ -275,10 +276,9 @@ class Setting:
         return [self.in_raw_units(*each) for each in zip(sequences, steps, past, strict=True)]
 
     def in_raw_units(self, item: Item, steps: np.ndarray, past: Item | None = None) -> np.ndarray:
-        """Return the log-probability of each raw unit (frame, symbol or byte) of a sequence in nats, then that of its
-        end.
+        """Return the log-probability in nats of each of U raw units (frames, symbols or bytes), and of the end.
 
-        The end is left out if ``steps`` does not include it.
+        The array is ``(U + 1,)``, or ``(U,)`` if ``steps`` does not include the end.
 
         Args:
             item: the raw sequence.
@@ -342,9 +342,7 @@ def _refuse_series_of_pairs(*encodings: Encoding | str) -> None:
 
 
 def _encoded_after(encoding: Encoding, past: Item, item: Item) -> tuple[np.ndarray, int]:
-    """Return the encoded steps of ``past`` followed by those of ``item``, encoded separately, and the number of the
-    former.
-    """
+    """Return the encoded steps of ``past`` and of ``item``, encoded separately, and the number of steps of ``past``."""
     before = encoding.encode(past)
     return np.concatenate([before, encoding.encode_after(item)]), len(before)
 
@@ -430,12 +428,9 @@ def _check_past(what: str, i: int, past: Item, encoding: Encoding, missing_is_su
 
 
 def _check_features(what: str, names: tuple[str, ...] | None, fitted: tuple[str, ...] | None) -> None:
-    """Raise ValueError if the features of data are not those of the fit in the same order.
+    """Raise ValueError if ``names``, those of the features of data, are not those of the fit in the same order.
 
-    Args:
-        what: name of the data in the message.
-        names: names of the features of the data.
-        fitted: names of the features in the fit. If either is None, everything is accepted.
+    If ``names`` or ``fitted`` is None, everything is accepted. ``what`` is the name of the data in the message.
     """
     if names is None or fitted is None or names == fitted:
         return

@@ -34,7 +34,7 @@ class StepMap:
     cells: ProductCells | None = None
 
     def encode(self, x: np.ndarray) -> np.ndarray:
-        """Return the encoded step of raw ``x (n, D)``: z ``(n, D)`` or, with cells, the symbols of z ``(n,)``."""
+        """Return the encoded step of raw ``x (n, D)``: z ``(n, D)``, or the numbers ``(n,)`` of the cells, if any."""
         z = self.scaled(x)
         return z if self.cells is None else self.cells.symbols(z)
 
@@ -45,8 +45,9 @@ class StepMap:
     def decode(self, z: np.ndarray, within: np.ndarray | None = None) -> np.ndarray:
         """Return the raw steps x ``(n, D)`` of encoded steps ``z (n, D)``.
 
-        With cells, ``z`` are symbols ``(n,)``, and ``within (n, D)`` says at which quantile of its cell each value
-        lies, between 0 and 1; None takes the median.
+        If the map has ``cells``, ``z`` are the numbers of cells, the symbols ``(n,)``, and ``within (n, D)`` says at
+        which quantile of its cell each value lies, from 0 to 1; None means the median. Without cells ``within`` is
+        ignored.
         """
         if self.cells is not None:
             half = np.full((len(z), len(self.cells.sizes)), 0.5)
@@ -61,7 +62,7 @@ class StepMap:
     def log_det(self, x: np.ndarray) -> np.ndarray:
         """Return ``log |dz/dx|`` in nats, summed over the observed features, ``(n,)``.
 
-        With cells, the log-density of z in its cell is added.
+        If the map has ``cells``, the log-density of z within its cell is added.
         """
         each = -np.log(self.scale) if self.powers is None else log_slope(x, self.powers) - np.log(self.scale)
         if self.cells is not None:
@@ -69,8 +70,9 @@ class StepMap:
         return np.asarray(np.where(np.isnan(x), 0.0, each).sum(-1))
 
     def jumps(self) -> np.ndarray:
-        """Return the raw values at which the density of a single feature of one sequence jumps: the edges of its k
-        cells, ``(k - 1,)``.
+        """Return the raw values at which the density of one feature of one sequence jumps, ``(k - 1,)``.
+
+        They are the edges between its k cells. The result is empty if the map has no ``cells``.
         """
         if self.cells is None:
             return np.zeros(0)

@@ -75,7 +75,7 @@ class Decoding:
     def probabilities(self, log_probs: Tensor) -> Tensor:
         """Return the probabilities from which symbols are drawn, ``(n, V)``, given the model's ``log_probs (n, V)``.
 
-        A row without a possible symbol is all zeros.
+        The end, if the model predicts it, is one of the V columns. A row without a possible symbol is all zeros.
         """
         if self.temperature == 0:
             best = torch.nn.functional.one_hot(log_probs.argmax(-1), log_probs.shape[-1])

@@ -15,7 +15,10 @@ from seqmodels.observations import Categorical, OneOf
 
 
 class MemberWeights(Protocol):
-    """Weights of the members of a mixture, which change with the probabilities of the steps that are read."""
+    """Weights of the K members of a mixture, which change with the probabilities of the steps that are read.
+
+    Their state is a row of S numbers for each sequence.
+    """
 
     @property
     def are_fixed(self) -> bool:
@@ -28,7 +31,7 @@ class MemberWeights(Protocol):
         """Return the normalised log-weights of the next step, ``(n, K)``."""
 
     def after(self, state: np.ndarray, log_p: np.ndarray) -> np.ndarray:
-        """Return the state after a step, ``(n, S)``; ``log_p``, ``(n, K)``, is its log-probability under each."""
+        """Return the state after a step, ``(n, S)``; ``log_p (n, K)`` is its log-probability under each member."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class MixtureState:
 
     Attributes:
         members: state of each member's cursor.
-        weights: state of the weights, ``(n, S)``; ``Weights`` says what its S numbers are.
+        weights: state of the weights, ``(n, S)``, as ``MemberWeights`` defines it.
     """
 
     members: tuple[CursorState, ...]
@@ -59,7 +62,7 @@ class MixtureCursor:
     columns: list[list[int]]
 
     def given(self, state: MixtureState, inputs: Tensor) -> MixtureState:
-        """Return the state with U inputs of the next step, ``(n, U)``, which members read before they predict it."""
+        """Return the state with all inputs of the next step, ``(n, U)``, which members read before they predict it."""
         return replace(state, members=given_to_each(self.members, state.members, self.columns, inputs))
 
     def start(self, source: Source = None, n: int = 1) -> MixtureState:
@@ -96,9 +99,13 @@ class MixtureCursor:
 def given_to_each(
     members: list[Cursor], states: tuple[CursorState, ...], columns: list[list[int]], inputs: Tensor
 ) -> tuple[CursorState, ...]:
-    """Give every member those U inputs of the next step, ``(n, U)``, that it reads; return the members' states.
+    """Return the state of each member after it was given those inputs of the next step that it reads.
 
-    ``columns`` has, for each member, the columns of its inputs.
+    Args:
+        members: cursors of the members.
+        states: their states, which are returned unchanged for members that read no inputs.
+        columns: for each member, the columns of ``inputs`` that it reads.
+        inputs: all inputs of the next step, ``(n, U)``.
     """
     return tuple(
         cast(InputCursor, cursor).given(state, inputs[:, read]) if read else state

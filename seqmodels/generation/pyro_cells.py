@@ -52,12 +52,12 @@ class CellDistribution(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """The mean of each feature, ``(D,)``; NotImplementedError after a power transformation."""
+        """The mean of each feature in raw units, ``(D,)``; NotImplementedError if the encoding takes powers."""
         return self._moments()[0]
 
     @property
     def variance(self) -> Tensor:
-        """The variance of each feature, ``(D,)``; NotImplementedError after a power transformation."""
+        """The variance of each feature in raw units, ``(D,)``; NotImplementedError if the encoding takes powers."""
         return self._moments()[1]
 
     def _moments(self) -> tuple[Tensor, Tensor]:

@@ -141,7 +141,7 @@ def _sample_series(
 
 @dataclass(frozen=True)
 class FirstFrames:
-    """The first frames of n drawn series: those of a prefix, and random numbers for those without a step.
+    """The first frames of n drawn series: the frames of a prefix, and random numbers for first frames without a step.
 
     An encoding such as differencing has no step for the first frames of a series; these are standard normal.
 
@@ -290,15 +290,15 @@ def sample_steps(
     decoding: Decoding = ANCESTRAL,
     stop: StopStrings | None = None,
 ) -> list[np.ndarray]:
-    """Draw n sequences of encoded steps that begin with ``prefix``.
+    """Draw n sequences of encoded steps that begin with ``prefix``, which they include, and leave out their ends.
 
     Args:
         cursor: cursor of the model.
         n: number of sequences.
-        prefix: encoded steps with which every sequence begins.
+        prefix: encoded steps with which every sequence begins; may be empty.
         source: encoded source; None if there is none.
         length: number of steps after the prefix, during which the end is forbidden; None draws until the end.
-        max_length: most steps after the prefix if ``length`` is None.
+        max_length: most steps after the prefix if ``length`` is None, where a sequence is cut off.
         generator: torch generator of the draws.
         decoding: distribution that is drawn from.
         stop: strings after which a text ends; None if there are none.
@@ -421,10 +421,10 @@ def _first_true(masks: list[Tensor | None], n: int, n_steps: int) -> np.ndarray:
 
 
 def _refuse_impossible(impossible: np.ndarray, ended: np.ndarray, n_drawn: int, n_prefix: int) -> None:
-    """Raise ValueError if a sequence reaches an impossible step before it ends.
+    """Raise ValueError if a sequence reaches, before it ends, a step at which it can neither continue nor end.
 
     Args:
-        impossible: first impossible step of each sequence, ``(n,)``.
+        impossible: first such step of each sequence, ``(n,)``.
         ended: step at which each sequence ended, ``(n,)``.
         n_drawn: number of drawn steps, which stands for "never" in both arrays.
         n_prefix: number of steps of the prefix, for the message.

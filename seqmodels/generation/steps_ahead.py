@@ -128,17 +128,8 @@ def _ahead_of_series(
 ) -> Iterator[Ahead]:
     """Yield the predicted distributions of the next k frames of each series after each of its origins, as ``Ahead``.
 
-    A series is one whose encoding consumes first frames, such as differences. Results come example by example.
-
-    Args:
-        model: fitted model whose encoding is ``encoding``.
-        encoding: the encoding of the series.
-        examples: encoded series.
-        origins: for each series, the numbers of its first raw frames that are known.
-        k: number of frames ahead.
-        n: number of simulated paths if there is no closed form.
-        seed: seed of the draws.
-        frames: raw frames of each series, including its past.
+    A series is one whose ``encoding``, the model's, consumes first frames, such as differences. Results come example by
+    example. ``origins`` count raw frames; the other arguments are described in ``ahead_of``.
 
     Raises:
         ValueError: if an origin is among the first frames that the encoding consumes.
@@ -170,9 +161,9 @@ def _affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
 
 
 def _read_together(model: GenerativeModel, examples: Sequence[Example]) -> list[list[int]]:
-    """Return groups of indices of examples that can be read as one batch.
+    """Return groups of indices of examples, at most ``SEQUENCES_AT_ONCE`` each, that can be read as one batch.
 
-    Their sources have equal lengths, unless the model pads sources.
+    The sources in a group have equal lengths, unless the model pads sources. Short examples come first.
     """
     lengths = [0 if e.source is None or model._pads_sources else len(e.source) for e in examples]
     groups: dict[int, list[int]] = {}
@@ -383,7 +374,7 @@ class Sampler:
         return [row / w.sum() if w.any() else None for row, w in zip(sums, weights, strict=True)]
 
     def _p_continue(self, prediction: Prediction) -> np.ndarray:
-        """Return the probability that there is a next step, for each sequence or path of a prediction, as a vector."""
+        """Return the probability of a next step for each of the N sequences or paths of a prediction, ``(N,)``."""
         n = len(prediction.output_parameters)
         if not self.may_end:
             return np.ones(n)
@@ -448,15 +439,10 @@ class Sampler:
     def _empirical(
         self, observation: Observation, x: np.ndarray, lasts: np.ndarray, m: int
     ) -> list[StepDistribution | None]:
-        """Return the empirical distribution of the draws of one step for each of m sequences.
+        """Return the empirical distribution of the draws of one step for each of m sequences; None if no path has it.
 
-        It is None if no path of a sequence has the step.
-
-        Args:
-            observation: the model's observation, which knows which features are angles.
-            x: draws of n paths of each sequence, ``(m n, D)``.
-            lasts: bool ``(m n,)``, True if the path has the step.
-            m: number of sequences.
+        ``x (m n, D)`` are the draws of n paths of each sequence, and ``lasts (m n,)`` is True if the path has the step.
+        ``observation`` is the model's, which knows which features are angles.
         """
         # For a series x is raw, and the affine map is the identity.
         shift, scale = (each.cpu().numpy() for each in self.affine)

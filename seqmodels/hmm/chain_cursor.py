@@ -13,7 +13,7 @@ from torch import Tensor
 from seqmodels.generation import Prediction, Source, select_rows, stacked_sources
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.log_space import finite
+from seqmodels.inference.chains.log_weights import finite
 from seqmodels.observations import Observation
 
 if TYPE_CHECKING:

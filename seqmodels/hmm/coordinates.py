@@ -27,7 +27,7 @@ from seqmodels.hmm.learning.given_inputs import InputOptions, has_initial_slope,
 from seqmodels.hmm.learning.options import ChainOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import generator_of, generators_at
-from seqmodels.inference.chains.time_varying import log_initial, log_transitions
+from seqmodels.inference.chains.given_inputs import log_initial, log_transitions
 
 STEPS_AT_ONCE = 1 << 14  # steps whose probabilities given inputs are averaged at once; bounds memory
 ON_LEAST_RATE = "on the boundary: a rate of less than one jump in all of the time, where intervals do not hold"

@@ -28,10 +28,10 @@ from seqmodels.hmm.missing_past import Beliefs, PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import log_transitions_over
 from seqmodels.inference.chains.densities import Densities, LogDensities, clamped, possible_states
+from seqmodels.inference.chains.given_inputs import log_initial, log_transitions
+from seqmodels.inference.chains.parallel_segments import FEW_STATES, Segments, runs_compiled
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.inference.chains.segments import FEW_STATES, Segments, runs_compiled
 from seqmodels.inference.chains.threads import WORTH_A_RECURSION
-from seqmodels.inference.chains.time_varying import log_initial, log_transitions
 from seqmodels.inference.chains.trellis import Trellis
 
 ELEMENTS_AT_ONCE = {"cpu": 1 << 25}  # most frames of a batch times densities of a frame, which bounds memory

@@ -19,15 +19,10 @@ from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.hmm.chain_cursor import ChainCursor
 from seqmodels.hmm.missing_past import PastFilter, with_beliefs
 from seqmodels.inference.chains.densities import LogDensities
-from seqmodels.inference.chains.log_space import (
-    LogProduct,
-    finite,
-    log_alpha_and_steps,
-    relative_to_largest,
-    steps_are_compiled,
-)
-from seqmodels.inference.chains.segments import Segments
-from seqmodels.inference.chains.time_varying import log_initial, log_transitions
+from seqmodels.inference.chains.given_inputs import log_initial, log_transitions
+from seqmodels.inference.chains.log_space import LogProduct, log_alpha_and_steps, steps_are_compiled
+from seqmodels.inference.chains.log_weights import finite, relative_to_largest
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import AutoregressiveGaussian, GaussianMixture
 from seqmodels.observations.gaussian import covariance_cholesky, shape_of_covariance, variances_of_shape
@@ -141,7 +136,10 @@ class HMMCursor(ChainCursor[HMMState]):
     make_past_filter: Callable[[], PastFilter] | None = None
 
     def given(self, state: HMMState, inputs: Tensor) -> HMMState:
-        """Return the state given the inputs of the next step, ``(n, U)``."""
+        """Return the state with the standardised inputs of the next step, ``(n, U)``, before it is predicted.
+
+        If transitions or starts depend on inputs, ``log_predicted`` is computed again.
+        """
         inputs, predicted = inputs.to(self.parameters.initial), state.log_predicted
         if self.parameters.transition_slopes is not None and state.log_alpha is not None:
             log_a = log_transitions(self.parameters.transition, self.parameters.transition_slopes, inputs)  # (n, K, K)
@@ -230,10 +228,10 @@ class HMMCursor(ChainCursor[HMMState]):
         return HMMState(log_alpha, predicted, past_after, state.n_scored + length)
 
     def read_and_score(self, state: HMMState, x: Tensor) -> tuple[HMMState, Tensor]:
-        """Return the state after the steps ``x``, and log p(x_t | x_<t) of each step, ``(n, T)`` float64.
+        """Return the state after T steps ``x``, and log p(x_t | x_<t) of each step in nats, ``(n, T)`` float64.
 
-        Densities are computed for all steps together. The recursion goes step by step in the log domain, so that the
-        rounding of a step does not depend on later ones.
+        ``x`` is ``(n, T, D)``, or ``(n, T)`` for symbols. The recursion goes step by step in the log domain, so that
+        the rounding of a step does not depend on later ones.
         """
         x = self._on_device(x)
         past, past_after = self.past_of_each(state, x)
@@ -367,7 +365,7 @@ class HMMCursor(ChainCursor[HMMState]):
         return predictions
 
     def _compiled_ahead(self, state: HMMState, k: int) -> list[Prediction]:
-        """Return the distributions of the k steps after the next one, given the steps so far, by compiled loops."""
+        """Return the distributions of the 2nd to the (k + 1)-th next step given the steps so far, by compiled loops."""
         n, n_states = state.log_predicted.shape
         unseen, before = np.zeros(((k + 1) * n, n_states)), state.log_predicted.contiguous().numpy()
         log_alpha, _, log_prob = map(torch.from_numpy, self._chain.filter(before, unseen))

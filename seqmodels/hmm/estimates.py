@@ -32,13 +32,10 @@ from seqmodels.observations import (
 from seqmodels.observations.exponential_family import Bernoulli, ExponentialFamily
 from seqmodels.observations.independent_features import FeatureMoments, IndependentFeatures
 
-STEPS_AT_ONCE = 1 << 14  # steps over which probabilities given inputs are averaged at once
-
 ON_BOUNDARY = "on the boundary: less than 1 / (number of frames) away from 0 or 1, where intervals do not hold"
 ON_ZERO = "on the boundary: a mean below 1 / (number of frames), where intervals do not hold"
 ON_FLOOR = "on the floor of variances, min_covariance, which determines it instead of the data"
 
-Regressed = Literal["transition", "emission", "start"]  # parts of the model that may depend on inputs
 Link = Literal["identity", "log", "logit"]  # the scale on which an interval is symmetric
 
 

@@ -17,7 +17,7 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.gaussian_mixture import MOST_VALUES_IN_LOOPS
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.packing import PackedArrays
-from seqmodels.inference.chains.segments import runs_sequentially
+from seqmodels.inference.chains.parallel_segments import runs_sequentially
 from seqmodels.inference.chains.viterbi import TO_GRID
 
 ON_CPU = torch.device("cpu")

@@ -21,7 +21,7 @@ from seqmodels.hmm.learning.small_data import SmallData
 from seqmodels.hmm.learning.stepwise import StepOfBatch, Stepwise, e_step_of_batch
 from seqmodels.hmm.learning.variational import VariationalObjective
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.segments import is_ergodic
+from seqmodels.inference.chains.parallel_segments import is_ergodic
 from seqmodels.training import Callback, Checkpoints, FitResult, RunOfStarts, StopRule, run_em
 
 STARTS_AT_ONCE = 1 << 22  # densities of all starts that EM runs side by side; bounds memory, and more gain no speed

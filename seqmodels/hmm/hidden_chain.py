@@ -98,7 +98,7 @@ from seqmodels.hmm.state_queries import (
     reordered,
     reordered_observation,
 )
-from seqmodels.inference.chains.time_varying import log_initial
+from seqmodels.inference.chains.given_inputs import log_initial
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.fitting import (
     apply_setting,

@@ -91,7 +91,10 @@ class PastFilter:
 
     @torch.no_grad()
     def beliefs(self, sequences: Sequence[np.ndarray]) -> list[Beliefs | None]:
-        """Return the beliefs of each encoded sequence ``(T, D)``; None for a sequence without missing values."""
+        """Return for each encoded sequence ``(T, D)`` the distribution of its missing values before each step.
+
+        It is None for a sequence without missing values.
+        """
         gaps = Gaps.of(sequences, self.observation.order)
         past = self._wide_past(filtered(gaps, self.observation, self.row))
         return _by_sequence(len(sequences), gaps, past, ~gaps.is_first)

@@ -24,7 +24,7 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains import scaled
 from seqmodels.inference.chains.forward_backward import forward_pass
 from seqmodels.inference.chains.log_space import LogProduct, log_alpha_and_steps
-from seqmodels.inference.chains.segments import NEGLIGIBLE, is_ergodic
+from seqmodels.inference.chains.parallel_segments import NEGLIGIBLE, is_ergodic
 from seqmodels.inference.chains.trellis import Filtered, Trellis
 from seqmodels.sequences.mapped import Steps, StepsSum, steps_arrays, total, write_steps
 

@@ -56,10 +56,9 @@ class SystemState:
         return self.factor if self.rows is None else self.factor[self.rows]
 
     def of_each(self, computed: Tensor) -> Tensor:
-        """Return for each sequence what was computed from its covariance factor, ``(n, ...)``.
+        """Return a result for each sequence, ``(n, ...)``, from ``computed``, a result for each different factor.
 
-        ``computed``, ``(f, ...)``, has a result for each different factor. If all sequences share one, the result is
-        ``(1, ...)``.
+        ``computed`` is ``(f, ...)``. If all sequences share one factor, it is ``(1, ...)`` and is returned as it is.
         """
         return computed if self.rows is None else computed[self.rows]
 
@@ -128,7 +127,7 @@ class SystemCursor(UnseenSteps[SystemState]):
         return state
 
     def given(self, state: SystemState, inputs: Tensor) -> SystemState:
-        """Return the same state with the inputs ``(n, U)`` of the next step."""
+        """Return the state with the standardised inputs of the next step, ``(n, U)``, before it is predicted."""
         return replace(state, inputs=inputs.to(state.mean))
 
     def advance(self, state: SystemState, x: Tensor) -> SystemState:
@@ -250,9 +249,8 @@ class SystemCursor(UnseenSteps[SystemState]):
             seen: 1 where a value is observed, ``(n, 1, D)``; None if all are.
 
         Returns:
-            The factor s of the covariance of the innovation e, ``(n, D, D)``; the gain, ``(n, D, K)``, with which the
-                mean is
-            updated by ``e s⁻¹ gain``; and the factor of the filtered covariance, ``(n, K, K)``.
+            The factor s of the covariance of the innovation e, ``(n, D, D)``; the gain, ``(n, D, K)``, with which ``e
+            s⁻¹ gain`` is added to the mean; and the factor of the filtered covariance, ``(n, K, K)``.
         """
         noise, by_state = self.matrices["noise_factor"], factor @ self.matrices["observation"].mT
         D, K = by_state.shape[-1], factor.shape[-1]
@@ -266,7 +264,7 @@ class SystemCursor(UnseenSteps[SystemState]):
         return upper[:, :D, :D], upper[:, :D, D:], upper[:, D:, D:]
 
     def _predicted(self, factor: Tensor) -> Tensor:
-        """Return the factor of the covariance of the next state, ``(n, K, K)``, from that of the present one."""
+        """Return the factor of the covariance of the next hidden state, ``(n, K, K)``, given the present factor."""
         noise = self.matrices["state_factor"].expand(len(factor), -1, -1)
         upper: Tensor = torch.linalg.qr(torch.cat([factor @ self.matrices["transition"].mT, noise], 1)).R
         return upper

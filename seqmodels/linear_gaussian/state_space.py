@@ -28,7 +28,7 @@ UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
 
 
 class StateSpaceParameters(Protocol):
-    """The matrices of a system in encoded units; those of a switching system have an axis of regimes first."""
+    """The matrices of a system in encoded units; in a switching system they have an axis of regimes first."""
 
     @property
     def transition(self) -> np.ndarray: ...
@@ -91,7 +91,7 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
         return time if seconds is None else {"max_iter": UNLIMITED_STEPS, **time}
 
     def _stop_rule(self, n_starts: int) -> StopRule:
-        """Return when EM from one start ends: each of ``n_starts`` has its part of ``max_seconds``."""
+        """Return the rule that ends EM from one start; each of ``n_starts`` has an equal part of ``max_seconds``."""
         return StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / n_starts)
 
     # -- arguments -----------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
         self.converged_, self.fit_seconds_ = True, 0.0
 
     def _check_observation(self) -> None:
-        """Raise ``ValueError`` for a file whose predictions are not those of a linear-Gaussian system."""
+        """Raise ``ValueError`` if a file's observation is not the single Gaussian that the system predicts."""
         if repr(self.observation_) != repr(predicted_by()):
             raise ValueError(f"its observation is {self.observation_!r}, but a {type(self).__name__} has one Gaussian")
 
@@ -181,17 +181,17 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
 
     @property
     def state_covariance_(self) -> np.ndarray:
-        """The covariance Q of the noise of the state at each step, ``(K, K)``; ``(S, K, K)`` for S regimes."""
+        """The covariance Q of the noise of the hidden state at each step, ``(K, K)``; ``(S, K, K)`` for S regimes."""
         return np.asarray(self._state_scale**2 * self.parameters_.state_covariance)
 
     @property
     def initial_mean_(self) -> np.ndarray:
-        """The mean m of the first state, ``(K,)``."""
+        """The mean m of the hidden state at the first step, ``(K,)``, in raw units under a ``structure``."""
         return np.asarray(self._state_scale * self.parameters_.initial_mean)
 
     @property
     def initial_covariance_(self) -> np.ndarray:
-        """The covariance P of the first state, ``(K, K)``."""
+        """The covariance P of the hidden state at the first step, ``(K, K)``, in raw units under a ``structure``."""
         return np.asarray(self._state_scale**2 * self.parameters_.initial_covariance)
 
     @property
@@ -230,7 +230,7 @@ def encoded_sequences(examples: Sequence[Example]) -> list[np.ndarray]:
 
 
 def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:
-    """Return the weighted number of raw units with sources, and the log-determinant of their encoding."""
+    """Return the weighted number of raw units, sources included, and the log-determinant of their encoding."""
     units = sum(e.weight * e.n_units for e in examples)
     log_det = sum(e.weight * e.log_det for e in examples)
     for e in examples:

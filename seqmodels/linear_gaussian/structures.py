@@ -47,11 +47,11 @@ class Component(Configurable, ABC):
 
     @abstractmethod
     def observation(self) -> np.ndarray:
-        """Return the weights of the states in the series, ``(K,)``."""
+        """Return the weights with which the states sum to the component, ``(K,)``."""
 
     @abstractmethod
     def transition(self, numbers: np.ndarray) -> np.ndarray:
-        """Return A, ``(..., K, K)``, which multiplies the states of a step to give those of the next but for noise."""
+        """Return A, ``(..., K, K)``, with which the states of one step give the mean of the next states."""
 
     @abstractmethod
     def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
@@ -68,7 +68,7 @@ class Component(Configurable, ABC):
 
     @abstractmethod
     def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
-        """Return variances and coefficients by name in raw units, of which a unit of the series has ``scale``."""
+        """Return variances and coefficients by name in raw units, given the ``scale`` of the series in these."""
 
     @abstractmethod
     def bounds(self) -> list[tuple[float, float]]:
@@ -306,7 +306,7 @@ class ARIMA(Component):
         return named | {"variance": float((scale * numbers[-1]) ** 2)}
 
     def polynomials(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``φ(B) Φ(B^s)`` and ``θ(B) Θ(B^s)`` of these numbers, coefficients from lag 0 on."""
+        """Return the coefficients of ``φ(B) Φ(B^s)`` and of ``θ(B) Θ(B^s)`` for these numbers, from lag 0 on."""
         ar, ma, seasonal_ar, seasonal_ma = (lag_polynomial(numbers[place].tolist()) for place in self._places())
         s = self.season
         return np.convolve(ar, in_seasonal_lags(seasonal_ar, s)), np.convolve(ma, in_seasonal_lags(seasonal_ma, s))
@@ -543,7 +543,7 @@ class Structure:
 
     @classmethod
     def of(cls, components: Sequence[Component]) -> Structure:
-        """Return the sum of one component or more."""
+        """Return the structure whose series is the sum of these components, of which there is at least one."""
         return cls(tuple(components))
 
     @cached_property
@@ -576,7 +576,7 @@ class Structure:
         return next((name for component, name in each if component.has_level), None)
 
     def observation(self) -> np.ndarray:
-        """Return the weights of the states in the series, of all components in turn, ``(1, K)``."""
+        """Return the weights with which the states of all components sum to the series, ``(1, K)``."""
         return np.concatenate([component.observation() for component in self.components])[None]
 
     def diffuse(self) -> np.ndarray:

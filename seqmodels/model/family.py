@@ -204,15 +204,14 @@ class Family(Configurable, ABC):
 
     @abstractmethod
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        """Return the log-probability of each encoded step of each example, in nats, float64.
+        """Return the log-probability of each encoded step of each example in nats, an array of float64 for each.
 
         An example of S steps gets an array of length S. Under ``length="stop"`` the length is S + 1, and the last entry
         is the end of the sequence. The steps of an example's past (``Example.n_past``) are included and come first.
         """
 
     def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
-        """Return the log-probability of each example in nats, the sum over its steps without those of its past,
-        ``(n,)``.
+        """Return the log-probability of each example in nats, ``(n,)``: the sum over its steps without its past.
 
         A model that reads from disk overrides this method so that the steps of an example longer than memory are not
         kept.

@@ -132,7 +132,7 @@ def log_prob_steps(
     rows: list[Row],
     windowing: Windowing,
 ) -> list[np.ndarray]:
-    """Return, for each row, the log-probabilities of its scored steps in nats, float64.
+    """Return, for each row, the log-probabilities of its S scored steps in nats, ``(S,)`` float64.
 
     Long rows are read in windows (``windowing``). ``module`` must be in evaluation mode and is not changed.
     """
@@ -201,9 +201,10 @@ def _steps_per_batch(module: SequenceModule[Any]) -> int:
 
 
 def _batches_of_windows(rows: list[Row], windowing: Windowing, n_steps: int) -> Iterator[list[tuple[StepRange, int]]]:
-    """Yield batches of windows with about ``n_steps`` steps, each window with the step from which it is scored.
+    """Yield batches of windows, each with the step of its row from which it is scored; earlier steps are only read.
 
-    Windows of similar length come together. The windows of a row on disk form batches of their own, in their order.
+    A batch has one window, or at most ``n_steps`` steps with padding. Windows of similar length come together. The
+    windows of a row on disk form batches of their own, in their order.
     """
     in_memory = [i for i, row in enumerate(rows) if not _is_on_disk(row)]
     lengths = [rows[i].n_steps for i in in_memory]
@@ -235,8 +236,8 @@ def _score(
 ) -> Iterator[tuple[int, list[np.ndarray]]]:
     """Score a batch of windows (``ranges``) in calls of the module that read some steps of each window.
 
-    Yield, for each call, the index of its first step in the windows, and the log-probabilities of its steps for each
-    window.
+    Yield, for each call, the index in the windows of its first step, and for each window the log-probabilities in nats
+    of the steps that the call read.
     """
     parameter = next(module.parameters())
     state: State | None = None

@@ -72,7 +72,7 @@ class AutoregressiveGaussian(Observation):
 
     @property
     def shape_type(self) -> Literal["diag", "full"]:
-        """The form of the covariance shapes that ``unpack`` returns, ``"diag"`` or ``"full"``."""
+        """How ``unpack`` describes covariances: ``"diag"`` by variances only, or ``"full"`` for any other form."""
         return "diag" if self.covariance_type == "diag" else "full"
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
@@ -128,10 +128,7 @@ class AutoregressiveGaussian(Observation):
         return coefficients, intercept, covariance, first_mean, first_covariance
 
     def pack(self, coefficients: Tensor, *rest: Tensor) -> Tensor:
-        """Join coefficients, intercept, shape, first mean and first shape into output parameters ``(..., P)``.
-
-        It is the inverse of ``unpack``.
-        """
+        """Join the five parts that ``unpack`` returns, in their order, into output parameters ``(..., P)``."""
         return torch.cat([coefficients.flatten(-2), *rest], dim=-1)
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
@@ -270,7 +267,7 @@ class AutoregressiveGaussian(Observation):
         return gaussian.covariance_of_shape(shape, size, self.min_covariance)
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """Return output parameters with the covariances multiplied by ``temperature``, but not below the floor."""
+        """Return output parameters ``(..., P)`` with covariances times ``temperature``, but not below the floor."""
         size = self._size(output_parameters.shape[-1])
         coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
         shape = gaussian.scaled(shape, size, self.shape_type, temperature)

@@ -186,7 +186,7 @@ class Observation(Configurable, ABC):
         raise NotImplementedError(f"{self!r} does not know the trigonometric moments of each feature")
 
     def nearest(self, x: Tensor) -> Tensor:
-        """Return the possible value nearest to encoded ``x (..., D)``, or ``x`` itself if features are not rounded."""
+        """Return the rounded value nearest to encoded ``x (..., D)``, or ``x`` itself if features are not rounded."""
         return x
 
     def values(self, size: int) -> tuple[Values, ...]:
@@ -358,9 +358,10 @@ class Observation(Configurable, ABC):
         return None
 
     def in_units(self, scale: tuple[float, ...]) -> Observation:
-        """Return this observation adapted to encoded vectors, one unit of which is ``scale (D,)`` raw units.
+        """Return this observation for encoded vectors, given the size of one encoded unit of each feature in raw units.
 
-        Only observations that know the raw unit of their features, such as ``Rounded``, return another one.
+        ``scale (D,)`` are these sizes. Only observations that know the raw unit of their features, such as ``Rounded``,
+        return another observation than themselves.
         """
         return self
 

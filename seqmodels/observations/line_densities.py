@@ -21,7 +21,6 @@ NARROW_ON_LINE = 0.5  # an interval is narrow if it is shorter than this in y
 NARROW_IN_NATS = 4.0  # and its log-density varies by less than this; few nodes then suffice
 N_NODES_OF_NARROW = 24
 N_PANELS, GROWTH, N_NODES_OF_PANEL = 8, 3.0, 20
-N_NODES = 2 * N_PANELS * N_NODES_OF_PANEL  # nodes for an interval that is not narrow
 SHORTEST, LONGEST, N_HALVINGS = 1e-13, 1e6, 12  # range and steps of the search for a negligible density
 
 

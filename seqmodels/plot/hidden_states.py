@@ -292,7 +292,7 @@ def durations(
 
 
 def _fitted_shares(model: HiddenStates, longest: int) -> np.ndarray:
-    """Return the model's probability that a visit to a state lasts 1 to ``longest`` steps or more, ``(K, longest)``."""
+    """Return the probabilities that a visit to a state lasts at least 1, ..., ``longest`` steps, ``(K, longest)``."""
     stays = np.diag(model.transition_)[:, None]
     if stays.any() or not isinstance(model, ExplicitDurations):
         with np.errstate(under="ignore"):
@@ -337,7 +337,10 @@ def duration_shares(paths: Sequence[np.ndarray], *, are_cut_off: bool) -> dict[i
 
 
 def _time_label(scored: Sequences, time: Any) -> str:
-    """Return the label of the time axis: name and unit of the sequence's own times; "" for dates or other times."""
+    """Return the label of an axis of ``time``: name and unit of the times if they are those of the only sequence.
+
+    Return "" for dates, and for times that the caller passed.
+    """
     from seqmodels.plot.style import time_label
 
     is_own = scored.times is not None and time is scored.times[0]

@@ -101,7 +101,7 @@ def width_of(text: str, size: float) -> float:
 
 
 def in_style() -> AbstractContextManager[None]:
-    """Return a context in which what is drawn has the fonts, lines and colours of this style."""
+    """Return a context in which matplotlib draws with the fonts, lines and colours of this style."""
     return temporary_settings(STYLE)
 
 

@@ -571,7 +571,7 @@ class Sequences(Sequence[Item]):
         return self
 
     def _rows(self, index: Any) -> np.ndarray:
-        """Return positions as an integer array, from positions or a mask, after checking that they exist."""
+        """Return the positions ``(k,)`` that ``index`` selects, which is a list of existing positions or a mask."""
         which = np.asarray(index)
         if which.ndim != 1 or (which.dtype.kind not in "iub" and which.size):
             raise ValueError(f"index is {in_one_line(index):.80}; pass a list of positions, or a mask")
@@ -612,7 +612,7 @@ class Sequences(Sequence[Item]):
         return segments
 
     def _times_before(self, i: int, start: int, n: int) -> np.ndarray:
-        """Return the times of the ``n`` steps before step ``start`` of sequence ``i``, or of as many as are known."""
+        """Return the times of the ``n`` steps before step ``start`` of sequence ``i``; fewer if not all are known."""
         assert self.times is not None, "there are some"
         before, known = None if self.past_times is None else self.past_times[i], self.times[i][:start]
         whole = known if before is None else np.concatenate([before, known])
@@ -824,7 +824,7 @@ class Sequences(Sequence[Item]):
         return self.with_items(items, **new, features=features)
 
     def _symbols_of(self, others: Sequences) -> tuple[str, ...] | None:
-        """Return the symbols of these sequences if they include all symbols of ``others``, else those of ``others``."""
+        """Return the symbols of this container if they include those of ``others``, else the symbols of ``others``."""
         if self.symbols is None or others.symbols is None or not set(others.symbols) <= set(self.symbols):
             return others.symbols
         return self.symbols
@@ -1369,7 +1369,7 @@ def _every(item: Any, stride: int) -> np.ndarray:
 
 
 def _on_grid(item: Item, places: np.ndarray, n: int) -> np.ndarray:
-    """Return ``n`` frames, shape ``(n, D)``: those of ``item`` at the positions ``places``, and NaN at all others."""
+    """Return ``n`` frames, ``(n, D)``: the frames of ``item`` at the positions ``places``, and NaN at all others."""
     frames = np.asarray(item)
     rows = np.full((n, frames.shape[1]), np.nan)
     rows[places] = frames
@@ -1377,7 +1377,7 @@ def _on_grid(item: Item, places: np.ndarray, n: int) -> np.ndarray:
 
 
 def _inputs_at_every_step(inputs: np.ndarray, places: np.ndarray, n: int, holds: bool) -> np.ndarray:
-    """Return the inputs of ``n`` steps, shape ``(n, U)``, of which those at the positions ``places`` are given.
+    """Return the inputs of ``n`` steps, ``(n, U)``, from ``inputs`` of the steps at the positions ``places``.
 
     Other steps repeat the inputs before them if ``holds`` is True; else they are interpolated.
     """
@@ -1396,7 +1396,10 @@ def _gaps_in_words(times: np.ndarray) -> str:
 
 
 def _are_codes(columns: pd.DataFrame) -> bool:
-    """Return True if the table is one column of text made of digits only, to be read as symbols."""
+    """Return True if a table has a single column, of text made of digits only and without missing cells.
+
+    Such a column is read as symbols.
+    """
     import pandas as pd
 
     if columns.shape[1] != 1 or not pd.api.types.is_string_dtype(columns.dtypes.iloc[0]):
@@ -1448,15 +1451,9 @@ def _refuse_going_back(
 ) -> None:
     """Raise ``ValueError`` if times of the index decrease within a sequence although the caller did not name them.
 
-    Sorting by these times would change the order of the rows.
-
-    Args:
-        frame: the table.
-        time: the column that was made of the index.
-        ranks: rank of each row's time, shape ``(N,)``.
-        codes: number of each row's sequence, shape ``(N,)``.
-        by: the column that names the sequence of a row, or None.
-        others: columns that may separate several series, for advice in the message.
+    Sorting by these times would change the order of the rows. ``ranks (N,)`` are the ranks of the rows' times, which
+    the column ``time`` holds, and ``codes (N,)`` the numbers of their sequences, which the column ``by`` names.
+    ``others`` are columns that may separate several series, for advice in the message.
     """
     order = np.lexsort((np.arange(len(codes)), codes))
     back = (np.diff(ranks[order]) < 0) & (np.diff(codes[order]) == 0)
@@ -1485,13 +1482,10 @@ def _warn_of_names_alike(by: str, names: list[Any]) -> None:
 
 
 def _refuse_several_series(frame: pd.DataFrame, time: str, by: str | None, others: Sequence[str]) -> None:
-    """Raise ``ValueError`` if the rows of a table hold several series that the column ``by`` does not separate.
+    """Raise ``ValueError`` if the rows of ``frame`` hold several series that the column ``by`` does not separate.
 
-    Args:
-        frame: the table.
-        time: the column of times.
-        by: the column that names the sequence of a row; None means that all rows are one sequence.
-        others: columns that may separate the series, for advice in the message.
+    ``time`` is the column of times. If ``by`` is None, all rows are one sequence. ``others`` are columns that may
+    separate the series, for advice in the message.
     """
     series = series_of_rows(frame, time, by, others)
     if series.by != by:
@@ -1499,12 +1493,9 @@ def _refuse_several_series(frame: pd.DataFrame, time: str, by: str | None, other
 
 
 def _refuse_several_in_one_frame(frames: Sequence[Any], times: Sequence[pd.Index], time_name: str) -> None:
-    """Raise ``ValueError`` if the times in the index of a frame repeat, because its rows hold several series.
+    """Raise ``ValueError`` if the ``times`` in the index of one of ``frames`` repeat, because it holds several series.
 
-    Args:
-        frames: one frame per sequence.
-        times: the times that the index of each frame holds.
-        time_name: name of the times.
+    There is a frame for each sequence; ``time_name`` is the name of the times.
     """
     for i, (frame, of_rows) in enumerate(zip(frames, times, strict=True)):
         if of_rows.has_duplicates and frame.ndim == 2:
@@ -1516,7 +1507,7 @@ def _refuse_several_in_one_frame(frames: Sequence[Any], times: Sequence[pd.Index
 
 
 def _steps_of(group: pd.DataFrame, columns: Sequence[str] | str) -> np.ndarray:
-    """Return the rows of one sequence as an item made of ``columns``; missing numbers are NaN."""
+    """Return the rows of one sequence as vectors of the ``columns``, NaN where missing, or symbols of one column."""
     if isinstance(columns, str):
         return group[columns].to_numpy()
     if len(columns) >= MANY_COLUMNS and all(dtype.kind in "iufb" for dtype in group[list(columns)].dtypes):
@@ -1539,10 +1530,7 @@ def _numbers_of(column: pd.Series) -> np.ndarray:
 def _constant(groups: list[pd.DataFrame], column: str, by: str | None) -> list[Any]:
     """Return the value that ``column`` has in each sequence; raise ``ValueError`` if it changes within one.
 
-    Args:
-        groups: the rows of each sequence.
-        column: name of the column.
-        by: the column that names a sequence, for the message; None if there is only one sequence.
+    ``groups`` are the rows of each sequence. ``by`` is the column that names a sequence, for the message, or None.
     """
     values = []
     for group in groups:

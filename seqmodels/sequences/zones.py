@@ -56,9 +56,9 @@ def without_zone(times: Sequence[Any]) -> tuple[list[Any], str | None]:
 
 
 def in_unit(times: Any, unit: str | None) -> Any:
-    """Convert dates with a zone to the form in which sequences with the ``time_unit`` ``unit`` store times.
+    """Return dates with a zone as dates without one, as sequences with the ``time_unit`` ``unit`` store them.
 
-    Other times are returned unchanged.
+    They are local times if ``unit`` names a zone, and otherwise in UTC. Other times are returned unchanged.
     """
     import pandas as pd
 
@@ -114,9 +114,7 @@ def _is_zone(name: str) -> bool:
 def _are_of_calendar(local: Sequence[Any], instants: Sequence[Any]) -> bool:
     """Return True if the steps are days, weeks or months, or are regular only on the clock of the zone.
 
-    Args:
-        local: local times of each sequence.
-        instants: the same times in UTC.
+    ``local`` are the local times of each sequence, and ``instants`` the same times in UTC.
     """
     clocks = [each.to_numpy() for each in local]
     if sum(map(len, clocks)) < FEWEST or any(np.isnat(each).any() for each in clocks):

@@ -28,7 +28,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, n_steps: int) -> None:
-        """Update the mean after step number ``n_steps``."""
+        """Update the mean by the module's present weights after step number ``n_steps``."""
         if not self.weights:
             return
         share = 1 / max(1.0, self.fraction * n_steps)

@@ -172,10 +172,11 @@ class Resumable(Configurable):
     resume_from: str | None = None
 
     def check(self) -> None:
-        """Raise an error for arguments that cannot be used.
+        """Raise an error if these arguments cannot be used.
 
-        It is ``FileNotFoundError`` for a folder or a checkpoint that does not exist, and ``ValueError`` for other
-        arguments.
+        Raises:
+            FileNotFoundError: the folder of ``checkpoint`` or the file ``resume_from`` does not exist.
+            ValueError: ``resume_from`` is ``"auto"`` without a ``checkpoint``, or ``checkpoint_seconds`` is negative.
         """
         if self.resume_from == "auto" and self.checkpoint is None:
             raise ValueError(
@@ -232,10 +233,8 @@ def checkpoints_of_fit(
 def check_agrees(path: Path, saved: Mapping[str, Any] | None, current: Mapping[str, Any]) -> None:
     """Raise ``ValueError``, naming the difference, unless a checkpoint has the same model, settings and data.
 
-    Args:
-        path: the checkpoint.
-        saved: its fingerprint; None for checkpoints of early versions, which have none.
-        current: the fingerprint of this fit.
+    ``saved`` is the fingerprint in the checkpoint at ``path``, None in those of early versions; ``current`` is that of
+    this fit.
     """
     otherwise = "or start anew without resume_from"
     if saved is None:

@@ -55,7 +55,7 @@ class Processes(ABC):
         return tensor.to(like.device)
 
     def close(self) -> None:
-        """Remove hooks from the module; its weights stay as they are."""
+        """Remove the hooks that the processes put on the module, if any; its weights stay as they are."""
         return
 
 

@@ -66,11 +66,7 @@ class Perturbation(Configurable):
     def draw(self, n: int, size: int, generator: torch.Generator | None, like: Tensor) -> Transformation:
         """Return random affine maps for ``n`` sequences of vectors with ``size`` features.
 
-        Args:
-            n: number of sequences.
-            size: number of features D.
-            generator: generator of the draws; None uses torch's default one.
-            like: tensor whose device and dtype the maps have.
+        They have the device and dtype of ``like``. ``generator`` draws them; None uses torch's default one.
         """
 
         def normal(*shape: int) -> Tensor:
@@ -82,7 +78,10 @@ class Perturbation(Configurable):
         )
 
     def noisy(self, inputs: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return ``inputs`` with Gaussian noise of standard deviation ``noise`` added to each value."""
+        """Return ``inputs`` with Gaussian noise of standard deviation ``noise`` added; unchanged if that is 0.
+
+        ``generator`` draws the noise; None uses torch's default one.
+        """
         if not self.noise:
             return inputs
         noise = torch.randn(inputs.shape, generator=generator, device=inputs.device, dtype=inputs.dtype)

@@ -17,7 +17,7 @@ from seqmodels.hmm import corpus, scoring
 from seqmodels.inference.chains import log_space, scaled
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_pass
-from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 
 K = 6

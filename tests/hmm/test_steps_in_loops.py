@@ -14,7 +14,7 @@ import seqmodels as sm
 from seqmodels.generation.cursor import ScoredSteps, single_steps
 from seqmodels.hmm import HSMM, ContinuousTimeHMM, MarkovSwitchingAR
 from seqmodels.hmm.continuous_time.cursor import ContinuousTimeCursor
-from seqmodels.inference.chains import segments
+from seqmodels.inference.chains import parallel_segments
 
 pytest.importorskip("numba")
 
@@ -55,7 +55,7 @@ def test_loops_and_tensors_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         # So far from every state that only logarithms tell them apart; farther, densities of tuples are rounded.
         rows[1, 4:6] = -300 if name == "last states" else -3e8
     states, scores, predicted = states_and_scores(model, rows)
-    monkeypatch.setattr(segments, "_has_numba", lambda: False)
+    monkeypatch.setattr(parallel_segments, "_has_numba", lambda: False)
     expected, slow_scores, _ = states_and_scores(model, rows)
     assert_allclose(scores, slow_scores, rtol=1e-11, atol=1e-11)
     assert_allclose(scores, predicted, rtol=1e-11, atol=1e-11)
@@ -68,7 +68,7 @@ def test_loops_and_tensors_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("loops", [True, False])
 def test_after_an_impossible_step_all_is_impossible(loops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not loops:
-        monkeypatch.setattr(segments, "_has_numba", lambda: False)
+        monkeypatch.setattr(parallel_segments, "_has_numba", lambda: False)
     emission = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     model = HSMM.from_parameters([1.0, 0.0], [[0.0, 1.0], [1.0, 0.0]], duration_rates=[0.5, 2.0], emission=emission)
     for symbols in ((0, 2, 0), (0, 1, 2)):  # whose densities are zero in every state

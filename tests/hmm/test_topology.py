@@ -228,9 +228,8 @@ AHEAD = [[0.5, 0.25, 0.25], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]]
         (HMM.from_parameters, {"initial": [0.9, 0.1, 0], "transition": np.eye(3), **MEANS}, r"initial\[1\] is 0.1"),
         (
             sm.hmm.HSMM.from_parameters,
-            {"initial": [1, 0, 0], "transition": [[0, 0.5, 0.5], [0, 0, 1], [0, 0, 1]], "duration_rates": [1.0] * 3}
-            | MEANS,
-            r"transition\[0, 2\] is 0.5",
+            {"initial": [1, 0, 0], "transition": AHEAD, **MEANS},
+            r"transition\[0, 2\] is 0.25",
         ),
         (
             sm.hmm.ContinuousTimeHMM.from_parameters,

@@ -25,9 +25,7 @@ def mixed(values: np.ndarray) -> np.ndarray:
 def context_hashes(row: np.ndarray, begin: int, end: int, depth: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the hashes of the contexts of 0 to ``depth`` symbols before each of the events ``row[begin:end]``.
 
-    The probability that any two of n contexts share a hash, and so their counts, is below ``n^2 / 2^64``. Contexts and
-    binary decisions are hashed by different functions, because the key of a record is the exclusive or of both, and
-    with one function (context a, decision b) and (context b, decision a) would have the same key.
+    The probability that any two of n contexts share a hash, and so their counts, is below ``n^2 / 2^64``.
 
     Args:
         row: the start symbol, the source and the events, ``(S,)``.
@@ -36,8 +34,10 @@ def context_hashes(row: np.ndarray, begin: int, end: int, depth: int) -> tuple[n
         depth: number of symbols of the longest context.
 
     Returns:
-        hashes: hash of each context, ``(end - begin, depth + 1)``, non-negative int64.
-        n_contexts: number of contexts of each event, ``(end - begin,)``, fewer near the start.
+        hashes: hash of each context, ``(end - begin, depth + 1)``, non-negative int64; column d is the context of d
+            symbols. Hashes after the first ``n_contexts`` of a row mean nothing.
+        n_contexts: number of contexts of each event, the empty one included, ``(end - begin,)``: ``depth + 1``, but
+            fewer near the start.
     """
     at = np.arange(begin, end)
     hashes = np.zeros((len(at), depth + 1), np.uint64)

@@ -46,8 +46,9 @@ class Decomposition:
 
     @classmethod
     def of_counts(cls, counts: np.ndarray) -> Self:
-        """Return the Huffman tree for outcomes that occurred ``counts (n_outcomes,)`` times; half a count is added to
-        each.
+        """Return the Huffman tree for outcomes that occurred ``counts (n_outcomes,)`` times.
+
+        Half a count is added to each.
         """
         n = len(counts)
         order = np.argsort(counts, kind="stable")

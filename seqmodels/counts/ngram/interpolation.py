@@ -39,8 +39,8 @@ class Components:
     Attributes:
         trained_class: class of the trained context by its backoff, ``(N,)``; it selects the weights.
         read_class: class of the context by its counts in the sequence, ``(N,)``; it selects the weights.
-        trained: trained probability of the event without that from shorter contexts, ``(N,)``; or of all events, ``(N,
-            V + 1)``.
+        trained: trained probability of the event without what shorter contexts add, ``(N,)``; or of all events, ``(N, V
+            + 1)``.
         read: relative frequency in the sequence so far of the event, or of all events, in the same shape.
     """
 
@@ -67,7 +67,7 @@ def read_class(counts: ReadCounts) -> np.ndarray:
 def components(
     tables: Tables, context_ids: list[np.ndarray], event: np.ndarray, counts: Iterable[ReadCounts]
 ) -> list[Components]:
-    """Return the distributions to interpolate at N events, for each length of context.
+    """Return the distributions to interpolate at N events, for each length of context, the shortest first.
 
     Args:
         tables: fitted tables.
@@ -90,11 +90,11 @@ def components(
 
 @dataclass(frozen=True)
 class Interpolation:
-    """The weights of the interpolation, by length of context and by the classes of ``Components``.
+    """The weights of the interpolation ``p_k = a read_k + b trained_k + c p_{k-1}`` over lengths k of context.
 
     Attributes:
-        weights: weights of the counts read, of the trained probability, and of shorter contexts, ``(order, N_TRAINED,
-            N_READ, 3)``.
+        weights: a, b and c for each length of context, the shortest first, and each class of trained and of read
+            contexts, ``(order, N_TRAINED, N_READ, 3)``.
     """
 
     weights: np.ndarray
@@ -120,7 +120,7 @@ class Interpolation:
         The present weights count as ``PRIOR_STEPS`` events in each class, so that a class that never occurs keeps them.
 
         Args:
-            levels: distributions to interpolate at the held-out events, for each length of context.
+            levels: distributions to interpolate at the held-out events, for each length of context, the shortest first.
             uniform: probability of an event under the uniform distribution.
             event_weights: weight of each event, ``(N,)``.
         """
@@ -150,10 +150,10 @@ class Interpolation:
         return Interpolation(weights)
 
     def probability(self, levels: list[Components], uniform: float) -> np.ndarray:
-        """Return the interpolated probability of each event, in the shape of ``Components.trained``.
+        """Return the interpolated probability of one event, ``(N,)``, or of all events, ``(N, V + 1)``, at N steps.
 
-        ``levels`` are the distributions for each length of context, and ``uniform`` is the probability below the
-        shortest.
+        The shape is that of ``trained`` in ``levels``, the distributions for each length of context, the shortest
+        first. ``uniform`` is the probability of an event before any context is used.
         """
         p = np.full(levels[0].read.shape, uniform)
         for k, level in enumerate(levels):

@@ -69,8 +69,9 @@ def kneser_ney(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tupl
 
 
 def discount_of(counts: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Return the Kneser-Ney discount of each of ``counts (G,)``; ``n (4,)`` are the numbers of n-grams with count 1 to
-    4.
+    """Return the discount of modified Kneser-Ney smoothing for each of ``counts (G,)``, which are at least 1.
+
+    ``n (4,)`` are the numbers of n-grams with counts of 1, 2, 3 and 4, from which ``discounts`` computes it.
     """
     return np.asarray(discounts(n)[np.minimum(counts, 3).astype(np.int64) - 1])
 

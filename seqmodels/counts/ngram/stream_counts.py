@@ -172,10 +172,10 @@ def packed_run(streams: Sequence[EventStream], n: int) -> Run:
 
 
 def packed_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
-    """Count n-grams whose codes fit into 63 bits, and return one table for each length of context from 0 to
-    ``longest``.
+    """Return a table of counts of n-grams for each length of context from 0 to ``longest``, read slice by slice.
 
-    The tables are equal to those of ``counts.count`` to the last digit.
+    The code of each n-gram, its ``longest + 1`` symbols as digits, must fit into 63 bits. The tables are equal to those
+    of ``counts.count`` to the last digit.
     """
     base = streams[0].size + 1
     runs = [packed_run(streams, longest)]  # one run for each length of context

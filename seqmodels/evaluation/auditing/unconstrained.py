@@ -22,7 +22,9 @@ WHOLE: tuple[Values, ...] = ("bits", "counts", "rounded")  # kinds of values tha
 def to_reals(x: np.ndarray, values: Sequence[Values]) -> np.ndarray:
     """Map values ``x``, ``(N, D)``, to unconstrained coordinates of the same shape.
 
-    ``values`` has the kind of each of the D features.
+    ``values`` has the kind of each of the D features: the logarithm is taken of positive values, the logit of
+    proportions, ``2 artanh(x / π)`` of angles, and reals stay. A value at the end of its range gives a finite
+    coordinate.
     """
     v = x.astype(np.float64)
     for d, kind in enumerate(values):

@@ -236,7 +236,7 @@ class ComparisonData:
 
     @property
     def _curves(self) -> dict[str, pd.DataFrame]:
-        """Training histories by model, to be plotted; a history of one row is replaced by an empty one.
+        """The training history of each model as it is plotted; a history of one row is replaced by an empty one.
 
         The model stays in the dictionary, so that models have the same colours in every plot.
         """

@@ -289,7 +289,8 @@ def _check_series(y: np.ndarray, horizon: int, season: int | None, name: Any, fe
 def _those_forecast(history: Sequences, series: Mapping[tuple[Any, Any], SeriesForecast]) -> Sequences:
     """Return ``history`` without the sequences and named features that could not be forecast.
 
-    ``series`` has the forecasts that were made, by ``(sequence, feature)``.
+    ``series`` has the forecasts that were made, by ``(sequence, feature)``. Only values, names, features and times are
+    kept.
     """
     kept = [i for i, name in enumerate(history.names) if any(name == each for each, _ in series)]
     features = history.features

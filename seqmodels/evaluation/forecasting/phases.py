@@ -39,12 +39,12 @@ class SeenSteps:
 
     @property
     def season(self) -> int | None:
-        """Number of steps of a season without the phases that were never observed; None if there is no season."""
+        """Number of steps of a season without the phases that were never observed; None if fewer than two are left."""
         n = 1 if self.period is None else self.period - len(self.unseen)
         return n if n > 1 else None
 
     def of(self, y: np.ndarray) -> np.ndarray:
-        """Return ``y``, ``(T, ...)``, without the steps of unobserved phases."""
+        """Return ``y``, the first T steps of the series ``(T, ...)``, without those whose phase was never observed."""
         return np.asarray(y[self.is_seen[: len(y)]])
 
 

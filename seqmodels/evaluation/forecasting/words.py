@@ -58,11 +58,11 @@ class DescribedSeries:
         return next((name for low, high, name in STEPS if low <= seconds <= high), "step")
 
     def steps(self, n: int) -> str:
-        """Return words for a number of steps, such as ``"3 months"``."""
+        """Return ``n`` and the word for that many steps, such as ``"3 months"`` or ``"1 step"``."""
         return f"{n:,} {self.step}{'s' * (n != 1)}"
 
     def time(self, t: int) -> str:
-        """Return words for the time of step t."""
+        """Return words for the time of step t, from 0: its date or time, or ``"step 3"`` if steps are only counted."""
         return f"step {t + 1}" if self.times is None else self._in_words(self.times[t])
 
     def time_ahead(self, h: int) -> str:
@@ -79,7 +79,7 @@ class DescribedSeries:
         return bool((self.times.astype("datetime64[M]") == self.times).all())
 
     def phase(self, phase: int, season: int) -> str:
-        """Return words for the steps of a phase of the season, such as ``"on Mondays"``.
+        """Return words for the steps of a phase of the season, such as ``"on Mondays"`` or ``"at step 2 of 5"``.
 
         Phases are counted from 0, the first step of the series; ``season`` is their number.
         """

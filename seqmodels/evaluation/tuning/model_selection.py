@@ -492,7 +492,11 @@ def _frame(results: list[_Result]) -> pd.DataFrame:
 
 
 def _best_row(frame: pd.DataFrame, criterion: str) -> int | None:
-    """Return the row of ``frame`` that is best by ``criterion``, the first of equal ones; None if none is finite."""
+    """Return the position of the row of ``frame`` that is best by ``criterion``, the first of equal ones.
+
+    The best is the largest ``"cv"``, or the smallest ``"bic"`` or ``"aic"``. Rows with an error or without a finite
+    figure are left out; the result is None if no row is left.
+    """
     figures = frame[criterion].to_numpy(dtype=float)
     figures = figures if criterion == "cv" else -figures
     usable = np.isfinite(figures) & (frame["error"] == "").to_numpy()
@@ -500,10 +504,10 @@ def _best_row(frame: pd.DataFrame, criterion: str) -> int | None:
 
 
 def _best_and_chosen(frame: pd.DataFrame, criterion: str, rule: str, *, prefers_score: bool = False) -> tuple[int, int]:
-    """Return the rows of ``frame`` that are best by ``criterion`` and that ``rule`` chooses, see ``choose``.
+    """Return the positions of the row of ``frame`` that is best by ``criterion`` and of the row that ``rule`` chooses.
 
-    Among equally many parameters the first row is chosen or, with ``prefers_score``, the one with the best score.
-    Raises ``ValueError`` if there is no finite score.
+    ``choose`` describes the rules. Among equally many parameters the first row is chosen or, with ``prefers_score``,
+    the one with the best score. Raise ``ValueError`` if there is no finite score.
     """
     best = _best_row(frame, criterion)
     if best is None:

@@ -15,7 +15,7 @@ from seqmodels.hmm.alignment.inference import Alphabets
 from seqmodels.hmm.alignment.jumps import JumpPrior, Jumps
 from seqmodels.hmm.alignment.lexicon import BackoffLexicon, SummedLexicon
 from seqmodels.inference.chains.log_space import LogProduct
-from seqmodels.inference.chains.time_varying import zero_if_infinite
+from seqmodels.inference.chains.log_weights import finite
 from seqmodels.observations import Observation
 
 
@@ -102,7 +102,7 @@ class AlignmentCursor:
         windows, contexts = chains.windows.cpu().numpy(), _each(state.contexts)
         p = self.lexicon.probability_in(contexts, y, windows.shape[:-1])  # (n, S')
         joint = state.log_predicted + self._of_states(torch.from_numpy(p).to(self.device).log(), chains)
-        log_alpha = joint - zero_if_infinite(torch.logsumexp(joint, 1, keepdim=True))
+        log_alpha = joint - finite(torch.logsumexp(joint, 1, keepdim=True))
         log_end = torch.logsumexp(log_alpha + chains.final.log(), 1)
         known = contexts[: self.lexicon.n_of_source]
         after = self._stacked([*self.lexicon.context_ids(windows, y, known)], windows.shape[:-1])
@@ -114,7 +114,7 @@ class AlignmentCursor:
         A target cannot end before its first step.
         """
         log_continue = torch.logsumexp(state.log_predicted, 1)  # (n,)
-        log_states = state.log_predicted - zero_if_infinite(log_continue).unsqueeze(1)
+        log_states = state.log_predicted - finite(log_continue).unsqueeze(1)
         of_positions = self._of_positions(log_states, state.chains)  # (n, S')
         p = self.summed.sums(_each(state.contexts), of_positions.exp().cpu().numpy())  # (n, V)
         log_p = torch.from_numpy(p).to(self.device).log().unsqueeze(1).to(self.dtype)  # (n, 1, V)

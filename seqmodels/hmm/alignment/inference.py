@@ -23,8 +23,8 @@ from seqmodels.encodings.examples import Example
 from seqmodels.hmm.alignment.jumps import Jumps, PositionChain
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.inference.chains.segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.inference.chains.viterbi import best_paths
 

@@ -36,7 +36,7 @@ from seqmodels.hmm.standard_errors import FitObjective
 from seqmodels.hmm.state_forecast import StatesAhead
 from seqmodels.hmm.state_queries import stationary
 from seqmodels.hmm.topology import Topology
-from seqmodels.inference.chains.time_varying import log_transitions
+from seqmodels.inference.chains.given_inputs import log_transitions
 from seqmodels.observations import Observation
 from seqmodels.training import StopRule
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def expected_log(concentration: Tensor) -> Tensor:
-    """Return ``E log p`` under Dirichlet distributions along the last axis; -inf where a concentration is 0.
+    """Return ``E log p`` under Dirichlet distributions, ``(..., K)`` like their concentrations; -inf where one is 0.
 
     >>> expected_log(torch.tensor([1.0, 1.0, 0.0])).round(decimals=4).tolist()
     [-1.0, -1.0, -inf]
@@ -20,13 +20,13 @@ def expected_log(concentration: Tensor) -> Tensor:
 
 
 def log_normaliser(concentration: Tensor) -> Tensor:
-    """Return ``log B(a) = Σ log Γ(a) - log Γ(Σ a)`` along the last axis, leaving out concentrations of 0."""
+    """Return ``log B(a) = Σ log Γ(a) - log Γ(Σ a)``, ``(...)``, for concentrations a ``(..., K)``; 0 is left out."""
     each = torch.where(concentration > 0, torch.lgamma(torch.where(concentration > 0, concentration, 1.0)), 0.0)
     return each.sum(-1) - torch.lgamma(concentration.sum(-1))
 
 
 def dirichlet_divergence(q: Tensor, p: Tensor) -> Tensor:
-    """Return ``KL(q || p)`` in nats of Dirichlet distributions along the last axis, given their concentrations.
+    """Return ``KL(q || p)`` in nats, ``(...)``, of Dirichlet distributions with concentrations q and p, ``(..., K)``.
 
     Entries that are 0 in both are left out.
     """
@@ -35,7 +35,7 @@ def dirichlet_divergence(q: Tensor, p: Tensor) -> Tensor:
 
 
 def dirichlet_log_density(logits: Tensor, concentration: Tensor) -> Tensor:
-    """Return the log-density in nats of logits whose softmax along the last axis has a Dirichlet distribution.
+    """Return the log-density in nats, ``(...)``, of logits ``(..., K)`` whose softmax has a Dirichlet distribution.
 
     One logit is fixed, the others are free; logits whose concentration is 0 are left out. The derivative of the
     probabilities in the free logits is the product of all probabilities, so the log-density is ``Σ a log p - log
@@ -116,7 +116,7 @@ def draw_gamma(shape: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_dirichlet(concentration: Tensor, generator: torch.Generator) -> Tensor:
-    """Return Dirichlet draws along the last axis; zero where a concentration is 0."""
+    """Return draws from Dirichlet distributions, ``(..., K)`` like their concentrations; zero where one is 0."""
     allowed = concentration > 0
     draws = torch.where(allowed, draw_gamma(torch.where(allowed, concentration, 1.0), generator), 0.0)
     return draws / draws.sum(-1, keepdim=True)

@@ -19,8 +19,9 @@ from seqmodels.inference.chains.continuous_time import (
     log_transitions_over,
     transition_probabilities,
 )
-from seqmodels.inference.chains.log_space import LogProduct, finite, relative_to_largest
-from seqmodels.inference.chains.time_varying import log_initial
+from seqmodels.inference.chains.given_inputs import log_initial
+from seqmodels.inference.chains.log_space import LogProduct
+from seqmodels.inference.chains.log_weights import finite, relative_to_largest
 
 if TYPE_CHECKING:
     from seqmodels.hmm.chain_in_loops import ChainInLoops

@@ -33,8 +33,8 @@ from seqmodels.hmm.emissions.base import (
 )
 from seqmodels.hmm.emissions.kmeans import in_comparable_units, kmeans_labels
 from seqmodels.inference.chains.densities import Densities, LogDensities
+from seqmodels.inference.chains.parallel_segments import loops_are_worth_compiling
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.inference.chains.segments import loops_are_worth_compiling
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 
 FEWEST_STATES_COMPILED = 4  # fewest states for compiled loops, which take four at a time

@@ -40,14 +40,14 @@ def _components(
     Args:
         theta: coefficients of the log2 of weight times density, ``(M, R·K, F)``, for M components in each of the K
             states of R chains, and F features of a frame.
-        k: the state.
+        k: index of the state among the R·K.
         features: features of the frames, ``(F, N)``.
-        frames: first frame, and the frame after the last.
+        frames: first frame, and the frame after the last, at most ``FRAMES`` together.
         smallest: components are at least ``2^smallest`` times the largest.
-        values: filled with the components over the largest, ``(M, FRAMES)``.
+        values: filled with the components over the largest, ``(M, FRAMES)``; if M is 1, with the same as ``peak``.
         peak: filled with the log2 of the largest component, ``(FRAMES,)``.
         total: filled with the sum of ``values`` over the components, ``(FRAMES,)``; left alone if M is 1.
-        wide: argument of ``power``: None computes in float32, True in float64.
+        wide: None computes in float32, True in float64.
     """
     M, F, n = len(theta), len(features), frames[1] - frames[0]
     for m in range(M):

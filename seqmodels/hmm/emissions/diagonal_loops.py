@@ -326,9 +326,9 @@ class DiagonalInLoops:
         self.responsibilities = [np.empty((M if M > 1 else 0, K, len(x))) for x in frames]
 
     def _prior(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the prior as ``maximise`` takes it: two counts ``(K, M)``, means and variances ``(K, M, D)``.
+        """Return numbers of pseudo-frames of components and of their means, ``(K, M)``, and their means and variances.
 
-        The counts are zero without a prior.
+        Means and variances are ``(K, M, D)``. The numbers are zero without a prior. ``maximise`` takes the four arrays.
         """
         if self.observation.prior is None:
             none = np.zeros(self.log_weights.shape)

@@ -41,9 +41,9 @@ from seqmodels.hmm.emissions.mixture_components import (
 )
 from seqmodels.hmm.emissions.pseudo_frames import pseudo_frame_log_density, pseudo_frame_sums
 from seqmodels.inference.chains.densities import LOG2E, Densities, LogDensities
+from seqmodels.inference.chains.parallel_segments import loops_are_compiled, runs_compiled
 from seqmodels.inference.chains.products import is_worth_onednn
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.inference.chains.segments import loops_are_compiled, runs_compiled
 from seqmodels.observations import GaussianMixture, gaussian
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 
@@ -217,9 +217,10 @@ class GaussianMixtureEmission(Emission):
         return CompiledMixtures(theta.view(m, len(table), -1), frames.features, UNDERFLOW[dtype])
 
     def _blocks_by_pattern(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[ComponentBlock]:
-        """Yield the weighted log2-densities of all components for frames with missing values, under full covariances.
+        """Yield log2 of weight times density of each component, ``(M, K, n)``, for full covariances and missing values.
 
-        Each block holds frames that have the same features observed; densities are marginals over these features.
+        Each block holds n of the frames ``x (N, D)``, which have the same features observed; densities are marginals
+        over these features. ``table (K, P)`` are the output parameters.
         """
         log_weights, (means, covariance) = self._by_component(table)[0], self._normal(table)
         for observed, rows in missing.by_pattern(x):
@@ -235,9 +236,9 @@ class GaussianMixtureEmission(Emission):
                 yield ComponentBlock(rows[part], by_component, observed=None if bool(observed.all()) else observed)
 
     def _blocks_by_deviation(self, table: Tensor, x: Tensor, has_missing: bool) -> Iterator[ComponentBlock]:
-        """Yield the weighted log2-densities of all components, from squared deviations from the means in float64.
+        """Yield log2 of weight times density of each component, ``(M, K, n)``, from squared deviations from the means.
 
-        This is slow, and precise where means are many standard deviations from zero.
+        This is slow float64, and precise where means are many standard deviations from zero.
         """
         log_weights, means, shapes = (t.transpose(0, 1) for t in self.observation.unpack_all(table.double(), self.size))
         shape = self.observation.shape_type, self.observation.min_covariance

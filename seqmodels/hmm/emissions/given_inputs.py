@@ -119,10 +119,10 @@ class InputRegression(RegressedColumns):
 
 @singledispatch
 def regression_of(observation: Observation, size: int) -> InputRegression:
-    """Return the M-step of an observation given inputs, over ``size`` features or symbols.
+    """Return the M-step of an observation whose locations depend on inputs, over ``size`` features or symbols.
 
     Raises:
-        ValueError: the observation has no regression on inputs, or not under its options.
+        ValueError: the observation cannot depend on inputs, or not with its present hyperparameters.
     """
     if observation.locations(size):
         return DensityRegression(observation, size)
@@ -137,7 +137,7 @@ def regressed_columns(emission: Emission) -> RegressedColumns:
     """Return which output parameters of an emission depend on inputs: by default those of its observation.
 
     Raises:
-        ValueError: the observation has no regression on inputs, or not under its options.
+        ValueError: the observation cannot depend on inputs, or not with its present hyperparameters.
     """
     return regression_of(emission.observation, emission.size)
 
@@ -332,9 +332,10 @@ class NaturalRegression(InputRegression):
         return coefficients[:, 0], coefficients[:, 1:]
 
     def _fitted(self, d: int, x: Tensor, design: Tensor, weights: Tensor, coefficients: Tensor) -> Tensor:
-        """Return the coefficients of feature ``d`` that maximise ``Σ_n w_n (x_n η_n - A(η_n))``, by Newton's method.
+        """Return the coefficients ``(F,)`` of feature ``d`` that maximise ``Σ_n w_n (x_n η_n - A(η_n))``.
 
-        ``pseudocount`` adds that many frames at the prior mean with inputs of zero.
+        ``x (N,)`` is the feature in each frame, and η is ``design (N, F)`` times the coefficients; Newton's method
+        starts at ``coefficients``. ``pseudocount`` adds that many frames at the prior mean with inputs of zero.
         """
         count, mean = float(self.observation.pseudocount), float(self.observation.prior_mean(self.size)[d])
 
@@ -467,7 +468,7 @@ class ColumnsRegression(InputRegression):
 
 
 def finite_start(observation: Observation, table: Tensor) -> Tensor:
-    """Return the table with natural parameters clipped to a finite range, from which a regression can start."""
+    """Return ``table``, ``(K, P)``, with natural parameters clipped to a finite range, where a regression can start."""
     if isinstance(observation, Columns):
         parts = [finite_start(group.observation, table[:, group.outputs]) for group in observation.parts()]
         return torch.cat(parts, 1)

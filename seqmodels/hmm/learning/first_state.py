@@ -24,7 +24,7 @@ from torch import Tensor
 
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
-from seqmodels.inference.chains.segments import is_ergodic
+from seqmodels.inference.chains.parallel_segments import is_ergodic
 
 Start = Literal["free", "stationary", "uniform"]
 STARTS: tuple[Start, ...] = ("free", "stationary", "uniform")

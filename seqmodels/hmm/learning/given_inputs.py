@@ -21,8 +21,6 @@ from seqmodels.hmm.emissions.logistic import multinomial_logistic, poisson_regre
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import generator_of, without_diagonal
 
-MOST_ITERATIONS = 30  # iterations of one search in an M-step
-
 
 @dataclass(frozen=True)
 class InputOptions:

@@ -25,7 +25,7 @@ from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.autograd import log_prob_of_segments
 from seqmodels.inference.chains.continuous_time import differentiable_log_transitions, generator_of, without_diagonal
-from seqmodels.inference.chains.time_varying import log_transitions
+from seqmodels.inference.chains.given_inputs import log_transitions
 from seqmodels.training import (
     BatchResult,
     Callback,
@@ -47,7 +47,7 @@ class DifferentiableChain(Protocol):
     """A chain whose log-likelihood has a gradient, as every ``HiddenChain`` has."""
 
     def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
-        """Return log p(x) of each sequence of a batch, ``(n,)`` float64; the sum is differentiable."""
+        """Return log p(x) of each sequence of a batch in nats, ``(n,)`` float64, of which the sum is differentiable."""
 
     def forward_log_prob(
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype

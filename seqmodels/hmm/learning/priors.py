@@ -66,8 +66,10 @@ class Pseudocounts(Configurable):
         return _allowed(self.initial, parameters.initial), transition * (parameters.transition > 0), final
 
     def arrays(self, n_states: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the counts of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``, for possible and impossible
-        ones alike.
+        """Return the counts of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``, whatever is possible.
+
+        Unlike in ``counts``, they are not set to zero where a probability is zero. The diagonal of the counts of
+        transitions includes ``sticky``.
         """
 
         def spread(count: Any, *shape: int) -> np.ndarray:

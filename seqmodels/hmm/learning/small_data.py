@@ -25,7 +25,7 @@ from seqmodels.hmm.learning.first_state import stationary_step
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import LogDensities, possible_states
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
-from seqmodels.inference.chains.segments import runs_sequentially
+from seqmodels.inference.chains.parallel_segments import runs_sequentially
 from seqmodels.training import Callback, FitResult, Interruption, Row, StopRule, run_em
 
 

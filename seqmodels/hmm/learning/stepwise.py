@@ -28,8 +28,8 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import Densities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
 from seqmodels.inference.chains.packing import Packing
+from seqmodels.inference.chains.parallel_segments import NEGLIGIBLE, is_ergodic
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.inference.chains.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.training import Callback, Checkpoints, FitResult, Interruption, Row, StopRule, interruptible
 
 # The E-step on this process's share of a mini-batch; returns None if a signal came before it ended.

@@ -27,8 +27,8 @@ from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
 from seqmodels.inference.chains.autograd import log_prob_of_segments
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forced_alignment import best_alignments
-from seqmodels.inference.chains.last_states import (
-    LastStatesTrellis,
+from seqmodels.inference.chains.lagged_states import (
+    LaggedStatesTrellis,
     best_paths,
     first_tuples,
     forward_backward_pass,
@@ -37,7 +37,7 @@ from seqmodels.inference.chains.last_states import (
     sample_paths,
 )
 from seqmodels.inference.chains.list_viterbi import k_best_paths
-from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.inference.chains.viterbi import log_prob_of_paths
 from seqmodels.observations import AutoregressiveGaussian, Observation
@@ -45,7 +45,7 @@ from seqmodels.training import StopRule
 
 
 @dataclass(frozen=True)
-class LaggedChain(HiddenChain[LastStatesTrellis]):
+class LaggedChain(HiddenChain[LaggedStatesTrellis]):
     """A Markov chain whose densities depend on the last p + 1 states, ``b(x_t | z_t, .., z_t-p)`` (Hamilton 1989).
 
     Attributes:
@@ -78,7 +78,7 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
 
     def trellis(
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
-    ) -> LastStatesTrellis:
+    ) -> LaggedStatesTrellis:
         assert isinstance(emission, DeviationEmission), "of this chain"
         return trellis_of_batch(*self._read(parameters, emission, batch, dtype))
 
@@ -97,7 +97,7 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
         inputs = inputs_of_last_steps(batch.inputs[:, columns], emission.order, batch.segments.packing)
         return joined(parameters, emission, columns), emission, batch, dtype, self.start, inputs
 
-    def filtered(self, parameters: Parameters, trellis: LastStatesTrellis) -> FilteredSteps:
+    def filtered(self, parameters: Parameters, trellis: LaggedStatesTrellis) -> FilteredSteps:
         filtered, packing = forward_pass(trellis), trellis.packing
 
         def log_continues(sequence: int, t: int) -> float:
@@ -107,22 +107,22 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
 
         return FilteredSteps(packing.split(filtered.steps), filtered.ends, log_continues)
 
-    def beliefs(self, trellis: LastStatesTrellis) -> list[Tensor]:
+    def beliefs(self, trellis: LaggedStatesTrellis) -> list[Tensor]:
         return trellis.packing.split(forward_pass(trellis).log_beliefs.exp())
 
-    def posteriors(self, trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:
+    def posteriors(self, trellis: LaggedStatesTrellis) -> tuple[list[Tensor], Tensor]:
         posterior = forward_backward_pass(trellis)
         return trellis.packing.split(posterior.gamma.sum(2)), posterior.log_prob
 
-    def best_paths(self, trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:
+    def best_paths(self, trellis: LaggedStatesTrellis) -> tuple[list[Tensor], Tensor]:
         return best_paths(trellis)
 
-    def k_best_paths(self, trellis: LastStatesTrellis, k: int) -> list[tuple[Tensor, Tensor]]:
+    def k_best_paths(self, trellis: LaggedStatesTrellis, k: int) -> list[tuple[Tensor, Tensor]]:
         n_earlier = trellis.log_b.shape[2]
         return [(paths // n_earlier, log_prob) for paths, log_prob in k_best_paths(over_tuples(trellis), k)]
 
     def alignments(
-        self, trellis: LastStatesTrellis, groups: Sequence[Groups]
+        self, trellis: LaggedStatesTrellis, groups: Sequence[Groups]
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
         n_earlier, lengths = trellis.log_b.shape[2], trellis.packing.lengths.tolist()
         of_tuples = [
@@ -131,15 +131,15 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
         positions, path, log_prob = best_alignments(over_tuples(trellis), of_tuples)
         return list(positions.split(lengths)), list((path // n_earlier).split(lengths)), log_prob
 
-    def log_prob_of_paths(self, trellis: LastStatesTrellis, paths: Sequence[Tensor]) -> Tensor:
+    def log_prob_of_paths(self, trellis: LaggedStatesTrellis, paths: Sequence[Tensor]) -> Tensor:
         k, n_earlier = trellis.n_states, trellis.log_b.shape[2]
         of_tuples = torch.cat([tuples_of_path(path, k, n_earlier) for path in paths])
         return log_prob_of_paths(over_tuples(trellis), of_tuples.to(trellis.log_b.device))
 
-    def draws(self, trellis: LastStatesTrellis, n: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
+    def draws(self, trellis: LaggedStatesTrellis, n: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
         return sample_paths(trellis, n, generator)
 
-    def last_beliefs(self, trellis: LastStatesTrellis) -> list[Tensor]:
+    def last_beliefs(self, trellis: LaggedStatesTrellis) -> list[Tensor]:
         """Return log p(states of the last p + 1 steps | x) of each sequence, ``(K, M)``.
 
         The newest state is the first axis; the M = K^p tuples of earlier states are the second.
@@ -244,7 +244,7 @@ class FirstOrder(NamedTuple):
     final: Tensor | None
 
 
-def first_order(trellis: LastStatesTrellis) -> tuple[FirstOrder, Tensor | None]:
+def first_order(trellis: LaggedStatesTrellis) -> tuple[FirstOrder, Tensor | None]:
     """Return a first-order chain over the tuples of the last p + 1 states, differentiable in the parameters.
 
     The second result has the log-transitions of each of N steps, ``(N, S, S)``, or None if all steps have the same
@@ -270,7 +270,7 @@ def first_order(trellis: LastStatesTrellis) -> tuple[FirstOrder, Tensor | None]:
     return FirstOrder(initial, expanded.new_zeros(size, size), final), expanded
 
 
-def over_tuples(trellis: LastStatesTrellis) -> Trellis:
+def over_tuples(trellis: LaggedStatesTrellis) -> Trellis:
     """Return a ``Trellis`` of the first-order chain over the S tuples of the last p + 1 states.
 
     Its transition matrices are ``(S, S)``, so it takes much more memory than the recursion over tuples, but it answers

@@ -18,11 +18,10 @@ from seqmodels.hmm.learning.first_state import Start, log_stationary
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 from seqmodels.hmm.markov_switching.steps_ahead import StepAhead, steps_ahead
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.last_states import first_tuples, next_tuples, tuples, without_oldest
-from seqmodels.inference.chains.log_space import finite, relative_to_largest
-from seqmodels.inference.chains.sampling import draw
-from seqmodels.inference.chains.segments import loops_are_compiled
-from seqmodels.inference.chains.time_varying import log_initial, log_transitions
+from seqmodels.inference.chains.given_inputs import log_initial, log_transitions
+from seqmodels.inference.chains.lagged_states import first_tuples, next_tuples, tuples, without_oldest
+from seqmodels.inference.chains.log_weights import draw, finite, relative_to_largest
+from seqmodels.inference.chains.parallel_segments import loops_are_compiled
 from seqmodels.observations import GaussianMixture, gaussian
 
 MOST_TERMS_COMPILED = 1 << 14  # terms of a step up to which a compiled loop is faster than tensor operations
@@ -72,7 +71,10 @@ class MarkovSwitchingCursor:
     start_choice: Start
 
     def given(self, state: LastStates, inputs: Tensor) -> LastStates:
-        """Return the state given the inputs of the next step, ``(n, U)``."""
+        """Return the state with the standardised inputs of the next step, ``(n, U)``, before it is predicted.
+
+        If transitions or starts depend on inputs, ``log_predicted`` is computed again.
+        """
         inputs, predicted, p = inputs.to(self.parameters.initial), state.log_predicted, self.parameters
         if p.transition_slopes is not None:
             log_a = log_transitions(p.transition, p.transition_slopes, inputs)  # (n, K, K)
@@ -150,7 +152,7 @@ class MarkovSwitchingCursor:
     def _advance_compiled(self, state: LastStates, x: Tensor) -> list[Tensor]:
         """Return ``log_alpha`` and ``log_predicted`` after a step, ``(n, K, M)``, and log p(x_t | x_<t), ``(n,)``."""
         from seqmodels.hmm.markov_switching.deviation_loops import log_densities
-        from seqmodels.inference.chains.compiled_last_states import advance
+        from seqmodels.inference.chains.compiled_lagged_states import advance
 
         predicted = state.log_predicted.flatten(1).contiguous().numpy()
         log_b, log_alpha, after, log_prob = (*(np.empty(predicted.shape) for _ in range(3)), np.empty(len(x)))
@@ -165,9 +167,10 @@ class MarkovSwitchingCursor:
 
     @cached_property
     def _numbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The last arguments of ``log_densities``, as arrays, for tuples of states.
+        """The arrays that ``log_densities`` takes for S tuples of states, of p past steps and D features.
 
-        They are coefficients, intercepts and log-variances of each tuple, and ``first``.
+        They are coefficients ``(S, p, D)``, intercepts ``(S, D)``, log-variances ``(S, D)``, and the mean and
+        log-variance of first steps, ``(2, D)``.
         """
         observation, size = self.emission.observation, self.emission.size
         matrix, intercept, shape, *first = observation.unpack(self._of_tuples.double(), size)
@@ -257,9 +260,8 @@ class MarkovSwitchingCursor:
     def _emit(self, past: Tensor, earlier: Tensor) -> Callable[[Tensor, torch.Generator], Tensor]:
         """Return a function that draws the frames of given states; each call continues after the one before.
 
-        Args:
-            past: the p frames before, the newest first, ``(n, p, D)``; is overwritten.
-            earlier: the states of these frames, ``(n, p)``; is overwritten.
+        ``past`` are the p frames before, the newest first, ``(n, p, D)``, and ``earlier`` their states, ``(n, p)``.
+        Both arrays are overwritten.
         """
         from seqmodels.hmm.markov_switching.deviation_loops import draw_frames
 

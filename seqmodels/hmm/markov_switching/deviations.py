@@ -27,7 +27,7 @@ from seqmodels.hmm.emissions.base import columns_of, row_blocks
 from seqmodels.hmm.emissions.given_inputs import RegressedColumns, regressed_columns
 from seqmodels.hmm.estimates import ON_FLOOR, Emitted, Estimate
 from seqmodels.inference.chains.densities import LogDensities
-from seqmodels.inference.chains.last_states import tuples
+from seqmodels.inference.chains.lagged_states import tuples
 from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 

@@ -21,9 +21,10 @@ from seqmodels.hmm.learning.given_inputs import InputStatistics
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import possible_states
-from seqmodels.inference.chains.last_states import LastStatesTrellis, forward_backward_pass
+from seqmodels.inference.chains.given_inputs import log_initial, log_transitions
+from seqmodels.inference.chains.lagged_states import LaggedStatesTrellis, forward_backward_pass
+from seqmodels.inference.chains.log_weights import safe_log
 from seqmodels.inference.chains.packing import Packing
-from seqmodels.inference.chains.time_varying import log_initial, log_transitions, safe_log
 
 
 def inputs_of_last_steps(inputs: Tensor, order: int, packing: Packing) -> Tensor:
@@ -51,7 +52,7 @@ def trellis_of_batch(
     dtype: torch.dtype,
     start: Start,
     inputs: Tensor | None = None,
-) -> LastStatesTrellis:
+) -> LaggedStatesTrellis:
     """Return the parameters and densities of a batch, from which forward, backward and Viterbi passes run.
 
     Where the state of a step is known, all others have density zero.
@@ -82,7 +83,7 @@ def trellis_of_batch(
         assert batch.inputs is not None
         log_first = log_initial(parameters.initial, parameters.initial_slopes, batch.inputs[:n])
     log_final = None if parameters.final is None else safe_log(parameters.final)
-    return LastStatesTrellis(log_first, log_a, log_final, log_b, packing)
+    return LaggedStatesTrellis(log_first, log_a, log_final, log_b, packing)
 
 
 def expected_counts(

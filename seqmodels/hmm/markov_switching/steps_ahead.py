@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.inference.chains.last_states import tuples
-from seqmodels.inference.chains.log_space import finite
+from seqmodels.inference.chains.lagged_states import tuples
+from seqmodels.inference.chains.log_weights import finite
 
 
 @dataclass(frozen=True)

@@ -33,19 +33,19 @@ from seqmodels.hmm.semi_markov.priors import SegmentFamily
 from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
 from seqmodels.hmm.topology import Topology
 from seqmodels.inference.chains.log_space import LogProduct
-from seqmodels.inference.chains.segment_paths import (
-    best_segment_alignments,
-    k_best_segments,
-    log_prob_of_segment_paths,
-    log_steps_left,
-    of_runs,
-)
 from seqmodels.inference.chains.semi_markov import (
     SemiMarkovTrellis,
     best_segments,
     forward_backward_pass,
     forward_pass,
     sample_paths,
+)
+from seqmodels.inference.chains.semi_markov_paths import (
+    best_segment_alignments,
+    k_best_segments,
+    log_prob_of_segment_paths,
+    log_steps_left,
+    of_runs,
 )
 from seqmodels.observations import Observation
 from seqmodels.training import Row, StopRule

@@ -13,10 +13,11 @@ from torch import Tensor
 from seqmodels.generation import Draws, Prediction, SingleSteps
 from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.hmm.chain_cursor import ChainCursor
-from seqmodels.inference.chains.log_space import LogProduct, finite, relative_to_largest
-from seqmodels.inference.chains.segments import loops_are_compiled
+from seqmodels.inference.chains.given_inputs import log_initial, log_transitions
+from seqmodels.inference.chains.log_space import LogProduct
+from seqmodels.inference.chains.log_weights import finite, relative_to_largest
+from seqmodels.inference.chains.parallel_segments import loops_are_compiled
 from seqmodels.inference.chains.semi_markov import Durations
-from seqmodels.inference.chains.time_varying import log_initial, log_transitions
 
 MOST_TERMS_COMPILED = 1 << 14  # terms of a step up to which a compiled loop is faster than tensor operations
 

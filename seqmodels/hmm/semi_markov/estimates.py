@@ -23,8 +23,8 @@ from seqmodels.hmm.semi_markov.expectations import (
     trellis_of_batch,
 )
 from seqmodels.inference.chains.densities import LogDensities
+from seqmodels.inference.chains.given_inputs import log_transitions
 from seqmodels.inference.chains.semi_markov import SemiMarkovPosterior, forward_backward_pass
-from seqmodels.inference.chains.time_varying import log_transitions
 
 
 class SegmentEmitted(Emitted):

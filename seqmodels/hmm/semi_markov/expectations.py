@@ -26,10 +26,10 @@ from seqmodels.hmm.learning.given_inputs import InputStatistics
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.durations import DurationFamily
 from seqmodels.inference.chains.densities import Densities, clamped
+from seqmodels.inference.chains.given_inputs import log_transitions
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.inference.chains.semi_markov import Durations, SemiMarkovTrellis, forward_backward_pass
-from seqmodels.inference.chains.time_varying import log_transitions
 
 
 @dataclass(frozen=True)

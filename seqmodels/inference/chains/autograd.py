@@ -18,7 +18,7 @@ from torch.autograd.function import Function, once_differentiable
 
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
-from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Lengths, Trellis, segments_of_concatenated
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.parallel_segments import Segments
 
 FLUSH = 1e-300  # values below this share of the largest of their row become zero, as in ``scaled``
 OF_ZEROS = -float(1 << 40)  # exponent of a row of zeros, below every other exponent

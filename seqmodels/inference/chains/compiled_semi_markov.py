@@ -171,21 +171,11 @@ def forward(given: Arrays, results: Arrays, least: float) -> None:
                 for which in range(2):
                     value = first[k] + log_first[which, k, t] if t < D else -np.inf
                     if stop > 0:
-                        value = _log_add(
-                            value,
-                            _log_product(
-                                log_weights[k],
-                                weights[k],
-                                low,
-                                stop,
-                                pmf[which, k],
-                                log_pmf[which, k],
-                                reference,
-                                k,
-                                least,
-                            )
-                            + level[k],
+                        table, log_table = pmf[which, k], log_pmf[which, k]
+                        of_open = _log_product(
+                            log_weights[k], weights[k], low, stop, table, log_table, reference, k, least
                         )
+                        value = _log_add(value, of_open + level[k])
                     if which == 0:
                         log_ended[row, k] = value
                     else:

@@ -30,7 +30,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
-from seqmodels.inference.chains.segments import loops_are_compiled
+from seqmodels.inference.chains.log_weights import safe_log
+from seqmodels.inference.chains.parallel_segments import loops_are_compiled
 
 LONGEST_STEP = 0.5  # largest λ δ of a short gap, from which longer ones are doubled
 N_TERMS = 17  # terms of the series after the first that is not zero, because 0.5^17 / 17! < 1e-19
@@ -146,8 +147,7 @@ def differentiable_log_transitions(
     distinct = distinct_gaps(generator, gaps, slopes, inputs)
     over = (distinct.generator, distinct.lengths)
     probabilities: Tensor = _TransitionsOver.apply(*over)  # type: ignore[no-untyped-call]
-    is_possible = probabilities > 0  # log 0 has no derivative
-    return torch.where(is_possible, torch.where(is_possible, probabilities, 1.0).log(), -torch.inf)[distinct.which]
+    return safe_log(probabilities)[distinct.which]
 
 
 class _TransitionsOver(Function):
@@ -211,13 +211,13 @@ def expected_path(generator: Tensor, gaps: Tensor, transitions: Tensor) -> Tenso
 
 
 def generator_of(rates: Tensor) -> Tensor:
-    """Return a generator ``(K, K)`` with these rates off its diagonal, and the diagonal that makes rows sum to zero."""
+    """Return a generator ``(K, K)`` with ``rates`` off its diagonal, and the diagonal that makes rows sum to zero."""
     generator = without_diagonal(rates)
     return generator - torch.diag(generator.sum(1))
 
 
 def without_diagonal(matrix: Tensor) -> Tensor:
-    """Return a matrix ``(K, K)`` with zeros on its diagonal."""
+    """Return a copy of ``matrix``, ``(K, K)``, with its diagonal set to 0."""
     return matrix - torch.diag(matrix.diagonal())
 
 
@@ -258,7 +258,7 @@ class ExponentialSeries:
 
     @classmethod
     def of(cls, generator: Tensor) -> ExponentialSeries:
-        """Build the series of ``generator``, ``(K, K)``.
+        """Compute the powers for the generator Q, ``(K, K)``: rates off the diagonal, and rows that sum to zero.
 
         λ is the largest rate at which a state is left, or 1 if no state ever is.
         """

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.inference.chains.log_space import relative_to_largest
+from seqmodels.inference.chains.log_weights import relative_to_largest
 from seqmodels.inference.chains.trellis import Lengths, Trellis
 from seqmodels.inference.chains.viterbi import RESCALE_EVERY, log_prob_of_paths, on_grid, rescaled
 

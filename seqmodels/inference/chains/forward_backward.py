@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.inference.chains import log_space, scaled
-from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Filtered, Lengths, Posterior, Trellis
 
 Result = TypeVar("Result", Filtered, Posterior)

@@ -17,9 +17,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from seqmodels.inference.chains import time_varying
+from seqmodels.inference.chains import lagged_states
+from seqmodels.inference.chains.log_weights import finite, relative_to_largest
 from seqmodels.inference.chains.packing import Packing
-from seqmodels.inference.chains.segments import loops_are_compiled
+from seqmodels.inference.chains.parallel_segments import loops_are_compiled
 from seqmodels.inference.chains.trellis import Filtered, Posterior, Trellis
 
 LEAST_EXACT = 1e-285  # sums of scaled products below this may have lost something that matters to underflow
@@ -48,8 +49,7 @@ class LogProduct:
 
         Entries are -inf where every term is zero.
         """
-        peak = rows.amax(-1, keepdim=True)
-        shift = torch.where(peak == -torch.inf, 0.0, peak)
+        shift = finite(rows.amax(-1, keepdim=True))
         scaled = (rows - shift).exp_()
         if self.matrix.dim() == 2:
             sums = scaled @ self.matrix
@@ -131,19 +131,26 @@ def forward_backward_pass(trellis: Trellis) -> Posterior:
 
     A sequence of probability zero has ``log_prob`` -inf, gamma of zeros and no part in the sums.
     """
-    if trellis.log_transitions is not None:
-        return _of_varying_transitions(trellis, trellis.log_transitions)
-    packing, log_a = trellis.packing, trellis.transition.log()
+    packing = trellis.packing
     log_b, peak = relative_to_largest(trellis.densities.log().double())
     log_alpha, log_scale = _log_alpha_and_scale(trellis, log_b)
-    steps = log_scale + peak[:, 0]
+    run = _backward if trellis.log_transitions is None else _backward_of_varying_transitions
+    gamma, xi, transitions = run(trellis, log_b, log_alpha, log_scale)
     ends = torch.logsumexp(log_alpha[packing.last] + trellis.final.log(), 1)
+    log_prob = packing.totals(log_scale + peak[:, 0]) + ends
+    sequences = torch.arange(packing.n_sequences, device=gamma.device)
+    first, last = (trellis.weighted(gamma[rows], sequences).sum(0) for rows in (packing.rank, packing.last))
+    return Posterior(log_prob, gamma, xi, first, last, transitions)
+
+
+def _backward(trellis: Trellis, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor, None]:
+    """Return gamma, ``(N, K)``, xi, ``(K, K)``, and None, from the results of ``_log_alpha_and_scale``."""
+    packing, log_a = trellis.packing, trellis.transition.log()
     log_end, back = trellis.ends(torch.float64).log(), LogProduct(trellis.transition.T.contiguous())
     gamma = log_alpha.new_zeros(log_alpha.shape)
     xi = torch.zeros_like(trellis.transition)
     ahead = log_a.new_empty(0, len(log_a))  # log of b_t+1 beta_t+1 / c_t+1, for the sequences that go on
-    for t in reversed(range(len(packing.blocks))):
-        low, high = packing.blocks[t]
+    for low, high in reversed(packing.blocks):
         log_alpha_t = log_alpha[low:high]
         n = len(ahead)
         log_beta = torch.cat([back(ahead), log_end[n : high - low]])
@@ -152,30 +159,19 @@ def forward_backward_pass(trellis: Trellis) -> Posterior:
         weights = None if trellis.weights is None else trellis.weights[packing.order[:n]]
         xi += _transitions(log_alpha_t[:n], log_a, ahead, weights)
         ahead = log_b[low:high] + log_beta - norm - finite(log_scale[low:high, None])
-    log_prob = packing.totals(steps) + ends
-    sequences = torch.arange(packing.n_sequences, device=gamma.device)
-    first, last = (trellis.weighted(gamma[rows], sequences).sum(0) for rows in (packing.rank, packing.last))
-    return Posterior(log_prob, gamma, xi, first, last)
+    return gamma, xi, None
 
 
-def _of_varying_transitions(trellis: Trellis, log_a: Tensor) -> Posterior:
-    """Run forward-backward with transitions that differ from step to step.
-
-    ``log_a``, ``(N, K, K)``, are the log-probabilities of the transitions into each packed row.
-    """
-    packing = trellis.packing
-    log_b, peak = relative_to_largest(trellis.densities.log().double())
-    log_alpha, log_scale = _log_alpha_and_scale(trellis, log_b)
-    ends = torch.logsumexp(log_alpha[packing.last] + trellis.final.log(), 1)
-    gamma, transitions = time_varying.backward(
-        packing, log_a, log_b, log_alpha, log_scale, trellis.ends(torch.float64).log()
-    )
-    sequences = torch.arange(packing.n_sequences, device=gamma.device)
-    first, last = (trellis.weighted(gamma[rows], sequences).sum(0) for rows in (packing.rank, packing.last))
-    log_prob = packing.totals(log_scale + peak[:, 0]) + ends
-    weights = torch.ones_like(log_prob) if trellis.weights is None else trellis.weights
-    xi = torch.einsum("n,nij->ij", weights[packing.sequence], transitions)
-    return Posterior(log_prob, gamma, xi, first, last, transitions)
+def _backward_of_varying_transitions(
+    trellis: Trellis, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return gamma, ``(N, K)``, xi, ``(K, K)``, and the expected transitions into each row, ``(N, K, K)``."""
+    assert trellis.log_transitions is not None, "they differ from step to step"
+    packing, log_end = trellis.packing, trellis.ends(torch.float64).log()
+    ran = (log_alpha.unsqueeze(2), log_scale, log_alpha)
+    gamma, transitions = lagged_states.backward(packing, trellis.log_transitions, log_b.unsqueeze(2), log_end, *ran)
+    weights = log_scale.new_ones(packing.n_sequences) if trellis.weights is None else trellis.weights
+    return gamma[:, :, 0], torch.einsum("n,nij->ij", weights[packing.sequence], transitions), transitions
 
 
 def log_alpha_and_steps(trellis: Trellis, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -193,27 +189,19 @@ def log_alpha_and_steps(trellis: Trellis, log_starts: Tensor | None = None) -> t
     return log_alpha, log_scale + peak[:, 0]
 
 
-def relative_to_largest(log_b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log-densities less the largest of each frame, ``(..., K)``, and that largest, ``(..., 1)``.
-
-    A frame whose log-densities are all -inf stays so, and its largest is 0.
-    """
-    peak = finite(log_b.amax(-1, keepdim=True))
-    return log_b - peak, peak
-
-
 def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return log alpha, ``(N, K)``, and log p(x_t | x_<t) relative to the largest density of the frame, ``(N,)``.
 
     ``log_b``, ``(N, K)``, is relative to the largest of each frame; ``log_starts`` is explained in
     ``log_alpha_and_steps``.
     """
+    predicted = trellis.starts(torch.float64).log() if log_starts is None else log_starts
     if trellis.log_transitions is not None:
-        predicted = trellis.starts(torch.float64).log() if log_starts is None else log_starts
-        return time_varying.forward(trellis.packing, trellis.log_transitions, log_b, predicted)
+        log_a, packing = trellis.log_transitions, trellis.packing
+        _, log_scale, log_alpha = lagged_states.forward(packing, log_a, log_b.unsqueeze(2), predicted)
+        return log_alpha, log_scale
     advance = LogProduct(trellis.transition)
     log_alpha, log_scale = log_b.new_empty(log_b.shape), log_b.new_empty(len(log_b))
-    predicted = trellis.starts(torch.float64).log() if log_starts is None else log_starts
     if _runs_compiled(trellis.packing, log_b):
         from seqmodels.inference.chains import compiled_log_space
 
@@ -297,11 +285,3 @@ def _transitions(log_alpha: Tensor, log_a: Tensor, ahead: Tensor, weights: Tenso
         terms = (log_alpha_t[:, :, None] + log_a + ahead_t[:, None, :]).exp()
         total += torch.einsum("n,nij->ij", weight, terms)
     return total
-
-
-def finite(values: Tensor) -> Tensor:
-    """Return ``values`` with 0 in place of -inf.
-
-    Subtracting the result leaves an impossible row at -inf, where subtracting -inf would give NaN.
-    """
-    return torch.where(values == -torch.inf, 0.0, values)

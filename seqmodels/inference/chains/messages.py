@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from seqmodels.inference.chains.densities import LogDensities
-from seqmodels.inference.chains.log_space import LogProduct, log_alpha_and_steps, relative_to_largest
-from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.log_space import LogProduct, log_alpha_and_steps
+from seqmodels.inference.chains.log_weights import finite, relative_to_largest
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 
 
@@ -86,8 +87,7 @@ def _log_predicted(initial: Tensor, transition: Tensor, log_alpha: Tensor | None
 
 
 def _normalised(log_weights: Tensor) -> Tensor:
-    total = torch.logsumexp(log_weights, -1, keepdim=True)
-    return log_weights - torch.where(total == -torch.inf, 0.0, total)
+    return log_weights - finite(torch.logsumexp(log_weights, -1, keepdim=True))
 
 
 def _forward(initial: Tensor, transition: Tensor, log_b: Sequence[Tensor]) -> list[Tensor]:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from seqmodels.inference.chains import log_space, scaled
 from seqmodels.inference.chains.forward_backward import refuse_impossible
-from seqmodels.inference.chains.segments import Segments, loops_are_compiled
+from seqmodels.inference.chains.log_weights import draw
+from seqmodels.inference.chains.parallel_segments import Segments, loops_are_compiled
 from seqmodels.inference.chains.trellis import Lengths, Trellis
 from seqmodels.inference.chains.viterbi import followed
 
@@ -85,9 +86,7 @@ def _log_alpha(trellis: Trellis) -> tuple[Trellis, Tensor, Tensor]:
             ran = scaled.forward(tried)
             if not ran.failed.any() and scaled.has_every_state(tried, ran.alpha):
                 return tried, ran.alpha.double().log(), tried.segments.totals(ran.steps) + ran.ends
-    whole = trellis
-    if not trellis.segments.is_whole:
-        whole, _ = trellis.take(torch.arange(trellis.segments.n_sequences, device=trellis.densities.device))
+    whole = trellis.whole
     log_alpha, steps = log_space.log_alpha_and_steps(whole)
     ends = torch.logsumexp(log_alpha[whole.segments.last] + whole.final.log(), 1)
     return whole, log_alpha, whole.packing.totals(steps) + ends
@@ -160,17 +159,3 @@ def _sample_backwards(trellis: Trellis, log_alpha: Tensor, n: int, generator: to
         states = torch.cat([*before, last]).clamp(min=0)
         paths[low:high], after = states, low
     return paths
-
-
-def draw(log_weights: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw one index from each row of unnormalised log-weights ``(w, n, K)``, and return the indices, ``(w, n)``.
-
-    The index is -1 where all weights are -inf.
-    """
-    peak = log_weights.amax(-1, keepdim=True)
-    sums = (log_weights - torch.where(peak == -torch.inf, 0.0, peak)).exp().cumsum(-1)
-    total = sums[..., -1:]
-    uniform = torch.rand(total.shape, generator=generator, dtype=torch.float64, device=total.device)
-    # 1 - uniform is in (0, 1]: a state of weight zero has the same sum as the state before, so it is never drawn.
-    index = torch.searchsorted(sums, (1 - uniform) * total).squeeze(-1)
-    return torch.where(total.squeeze(-1) > 0, index, -1)

@@ -23,9 +23,9 @@ from torch import Tensor
 from seqmodels.common.onednn import linear
 from seqmodels.inference.chains.block_products import BlockProducts
 from seqmodels.inference.chains.packing import Packing, any_of
+from seqmodels.inference.chains.parallel_segments import MARGIN, TOLERANCE, runs_compiled
 from seqmodels.inference.chains.products import is_worth_onednn, product_with
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.inference.chains.segments import MARGIN, TOLERANCE, runs_compiled
 from seqmodels.inference.chains.threads import one_thread_if_small
 from seqmodels.inference.chains.trellis import Filtered, Posterior, Trellis
 

@@ -29,7 +29,8 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import is_compiling
-from seqmodels.inference.chains.log_space import LogProduct, finite, relative_to_largest
+from seqmodels.inference.chains.log_space import LogProduct
+from seqmodels.inference.chains.log_weights import finite, relative_to_largest
 from seqmodels.inference.chains.packing import Packing
 
 LEAST_EXACT = 1e-285  # sums of exponentials below this may have lost something that matters to underflow
@@ -76,6 +77,11 @@ class Durations:
     def log_at_least(self) -> Tensor:
         """log P(d >= n), ``(K, D)``."""
         return torch.logaddexp(self.log_pmf, self.log_longer)
+
+    @property
+    def log_first_at_least(self) -> Tensor:
+        """log P(at least n steps of the first segment are left), ``(K, D)``."""
+        return torch.logaddexp(self.log_first, self.log_first_longer)
 
 
 def _from_next(at_least: Tensor) -> Tensor:
@@ -514,7 +520,7 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
     packing, d, has_zeros = trellis.packing, trellis.durations, trellis.has_zeros
     log_b, peaks = trellis.relative
     log_a, pmf = trellis.log_matrices, d.log_pmf[:, :longest].flip(1)
-    at_least, first_at_least = d.log_at_least[:, :longest], torch.logaddexp(d.log_first, d.log_first_longer)
+    at_least, first_at_least = d.log_at_least[:, :longest], d.log_first_at_least
     open_segments = _Open(n, k, longest, log_b)
     first = trellis.log_initial.clone()
     lasted = np.empty(log_b.shape, np.int32)  # duration of the best segment that ends in each row and state
@@ -567,8 +573,8 @@ def _best_compiled(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor
     longest, d, packed = trellis.shape[2], trellis.durations, trellis.packing.arrays
     log_b, peaks = trellis.relative
     log_final = log_b.new_zeros(log_b.shape[1]) if trellis.final is None else trellis.final.log()
-    first_at_least = torch.logaddexp(d.log_first, d.log_first_longer)
-    tables = [torch.stack(each)[..., :longest] for each in ((d.log_pmf, d.log_at_least), (d.log_first, first_at_least))]
+    pairs = (d.log_pmf, d.log_at_least), (d.log_first, d.log_first_at_least)
+    tables = [torch.stack(each)[..., :longest] for each in pairs]
     given = _arrays([trellis.log_matrices, trellis.log_initial, log_final, *tables, log_b])
     path, best = np.empty(len(log_b), np.int64), np.empty(len(packed.lengths))
     lasted, state_before = np.empty(log_b.shape, np.int32), np.empty(log_b.shape, np.int32)
@@ -622,7 +628,7 @@ def sample_paths(trellis: SemiMarkovTrellis, n: int, generator: torch.Generator)
     factor = trellis.relative[0] - finite(filtered.log_scale[:, None])
     tables = [table.cpu().numpy() for table in (d.log_pmf, d.log_first)]
     if trellis.final is None:
-        at_end = [d.log_at_least.cpu().numpy(), torch.logaddexp(d.log_first, d.log_first_longer).cpu().numpy()]
+        at_end = [d.log_at_least.cpu().numpy(), d.log_first_at_least.cpu().numpy()]
     else:
         at_end = [table + trellis.final.log().cpu().numpy()[:, None] for table in tables]
     split = trellis.packing.split
@@ -635,6 +641,16 @@ def sample_paths(trellis: SemiMarkovTrellis, n: int, generator: torch.Generator)
     return paths, log_prob
 
 
+def cumulated(log_factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sum of the finite log-factors before each step, and the number of those that are -inf.
+
+    ``log_factor``, ``(T, K)``, is what each step contributes in each state; the results are ``(T + 1, K)``.
+    """
+    is_zero, none = np.isneginf(log_factor), np.zeros((1, log_factor.shape[1]))
+    finite_factor = np.where(is_zero, 0.0, log_factor)
+    return np.concatenate([none, finite_factor.cumsum(0)]), np.concatenate([none, is_zero.cumsum(0)])
+
+
 class _Drawn:
     """Sampler of paths of one sequence.
 
@@ -644,12 +660,9 @@ class _Drawn:
     """
 
     def __init__(self, log_start: np.ndarray, log_factor: np.ndarray, log_a: np.ndarray) -> None:
-        is_zero = np.isneginf(log_factor)
-        before = np.zeros((1, log_start.shape[1]))
         self.log_start = log_start
         self.log_a = log_a
-        self.level = np.concatenate([before, np.where(is_zero, 0.0, log_factor).cumsum(0)])
-        self.n_zeros = np.concatenate([before, is_zero.cumsum(0)])
+        self.level, self.n_zeros = cumulated(log_factor)
 
     def path(
         self,

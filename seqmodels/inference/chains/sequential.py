@@ -16,8 +16,6 @@ this is more than rounding are computed again, in logarithms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -437,13 +435,11 @@ def paths(
 
 def forward_pass(trellis: Trellis) -> tuple[Filtered, Tensor]:
     """Return the results of the forward pass of one chain, and for which sequences they may be wrong, ``(n,)`` bool."""
-    packed, chain = trellis.packing.arrays, _Chain.of(trellis)
-    alpha, steps = np.empty(chain.log_b.shape), np.empty(len(chain.log_b))
+    packed, (chain, log_b) = trellis.packing.arrays, _arrays(trellis)
+    alpha, ratio, steps = np.empty(log_b.shape), np.empty(log_b.shape), np.empty(len(log_b))
     ends, log_prob, has_failed = packed.by_rank()
-    forward(
-        chain.initial, chain.transition, chain.final, chain.log_b, packed.offsets, packed.lengths, alpha,
-        np.empty(chain.log_b.shape), steps, ends, log_prob, False, has_failed,
-    )  # fmt: skip
+    places = packed.offsets, packed.lengths
+    forward(*chain, log_b, *places, alpha, ratio, steps, ends, log_prob, False, has_failed)
     beliefs = torch.from_numpy(alpha).to(trellis.densities.dtype)
     log_ends, failed = (torch.from_numpy(packed.by_sequence(each)) for each in (ends, has_failed))
     return Filtered(beliefs, torch.from_numpy(steps), log_ends), failed
@@ -460,16 +456,12 @@ def forward_backward_pass(trellis: Trellis) -> tuple[Posterior, Tensor]:
 
 
 def _of_one_chain(trellis: Trellis) -> tuple[Posterior, Tensor]:
-    packed, chain, K = trellis.packing.arrays, _Chain.of(trellis), len(trellis.transition)
+    packed, (chain, log_b), K = trellis.packing.arrays, _arrays(trellis), len(trellis.transition)
     weights = np.ones(len(packed.lengths)) if trellis.weights is None else _numpy(trellis.weights)[packed.order]
-    gamma, xi, first, last = np.empty(chain.log_b.shape), np.zeros((K, K)), np.zeros(K), np.zeros(K)
-    memory, (ends, log_prob, has_failed) = (np.empty(gamma.shape), np.empty(len(gamma))), packed.by_rank()
-    arrays, counts, by_rank = (
-        (chain.initial, chain.transition, chain.final),
-        (first, xi, last),
-        (ends, log_prob, has_failed),
-    )
-    expectations(arrays, chain.log_b, packed, weights, memory, gamma, counts, by_rank)
+    gamma, xi, first, last = np.empty(log_b.shape), np.zeros((K, K)), np.zeros(K), np.zeros(K)
+    memory, by_rank = (np.empty(gamma.shape), np.empty(len(gamma))), packed.by_rank()
+    expectations(chain, log_b, packed, weights, memory, gamma, (first, xi, last), by_rank)
+    _, log_prob, has_failed = by_rank
     of_states = torch.from_numpy(gamma).to(trellis.densities.dtype)
     sums = (torch.from_numpy(each) for each in (xi, first, last))
     log_probs, failed = (torch.from_numpy(packed.by_sequence(each)) for each in (log_prob, has_failed))
@@ -483,26 +475,16 @@ def best_paths(trellis: Trellis, shift: float) -> tuple[Tensor, Tensor]:
         trellis: the problem, of one chain and whole sequences.
         shift: number whose addition rounds to the grid of ``viterbi``.
     """
-    packed, chain = trellis.packing.arrays, _Chain.of(trellis)
-    path, log_prob = paths((chain.initial, chain.transition, chain.final), chain.log_b, packed, shift)
+    path, log_prob = paths(*_arrays(trellis), trellis.packing.arrays, shift)
     return torch.from_numpy(path), torch.from_numpy(log_prob)
 
 
-@dataclass(frozen=True)
-class _Chain:
-    """One chain and its log-densities in the form that the loops take: float64, and by rank where sequences differ."""
-
-    initial: np.ndarray
-    transition: np.ndarray
-    final: np.ndarray
-    log_b: np.ndarray
-
-    @classmethod
-    def of(cls, trellis: Trellis) -> _Chain:
-        order = trellis.packing.order.numpy()
-        rows = (_numpy(each) for each in (trellis.initial, trellis.final))
-        initial, final = (each if len(each) == 1 else each[order] for each in rows)
-        return cls(initial, _numpy(trellis.transition), final, _numpy(trellis.densities.log()))
+def _arrays(trellis: Trellis) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
+    """Return one chain, as ``expectations`` takes it, and its log-densities, ``(N, K)``; all float64."""
+    order = trellis.packing.order.numpy()
+    rows = (_numpy(each) for each in (trellis.initial, trellis.final))
+    initial, final = (each if len(each) == 1 else each[order] for each in rows)
+    return (initial, _numpy(trellis.transition), final), _numpy(trellis.densities.log())
 
 
 def _numpy(values: Tensor) -> np.ndarray:

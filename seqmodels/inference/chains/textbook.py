@@ -2,7 +2,7 @@
 
 They are here to be read, and as references for tests of the fast ones. ``initial`` is the distribution of the first
 state, ``(K,)``; ``transition`` the transition probabilities, ``(K, K)``; ``log_b`` the log-densities, ``(T, K)``;
-``final`` the probability of the end after each state, ``(K,)``, or None. Numbers in brackets are Rabiner's equations.
+``final`` the probability of the end after each state, ``(K,)``, or None.
 
 >>> initial, transition = torch.tensor([1.0, 0.0]), torch.tensor([[0.5, 0.5], [0.0, 1.0]])
 >>> log_b = torch.tensor([[0.5, 0.25], [0.5, 0.25]]).log()
@@ -21,7 +21,7 @@ from torch import Tensor
 
 
 def forward(initial: Tensor, transition: Tensor, log_b: Tensor) -> Tensor:
-    """Return log alpha_t(j) = log p(x_1 .. x_t, z_t = j), ``(T, K)`` [19, 20]."""
+    """Return log alpha_t(j) = log p(x_1 .. x_t, z_t = j), ``(T, K)``, by Rabiner's equations 19 and 20."""
     log_alpha = torch.empty_like(log_b)
     log_alpha[0] = initial.log() + log_b[0]
     for t in range(1, len(log_b)):
@@ -30,7 +30,7 @@ def forward(initial: Tensor, transition: Tensor, log_b: Tensor) -> Tensor:
 
 
 def backward(transition: Tensor, log_b: Tensor, final: Tensor | None = None) -> Tensor:
-    """Return log beta_t(i) = log p(x_t+1 .. x_T | z_t = i), ``(T, K)`` [24, 25].
+    """Return log beta_t(i) = log p(x_t+1 .. x_T | z_t = i), ``(T, K)``, by equations 24 and 25.
 
     With ``final`` it includes the probability that the sequence ends after x_T.
     """
@@ -44,7 +44,10 @@ def backward(transition: Tensor, log_b: Tensor, final: Tensor | None = None) -> 
 def forward_backward(
     initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log p(x) [21], gamma, ``(T, K)`` [27], and xi, ``(T - 1, K, K)`` [37]; the sequence must be possible."""
+    """Return log p(x), gamma ``(T, K)`` and xi ``(T - 1, K, K)``, Rabiner's equations 21, 27 and 37.
+
+    The sequence must be possible. gamma is p(z_t = j | x), and xi is p(z_t = i, z_t+1 = j | x).
+    """
     log_alpha, log_beta = forward(initial, transition, log_b), backward(transition, log_b, final)
     log_prob = torch.logsumexp(log_alpha[-1] + log_beta[-1], 0)
     gamma = (log_alpha + log_beta - log_prob).exp()
@@ -54,7 +57,7 @@ def forward_backward(
 
 
 def viterbi(initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None) -> list[int]:
-    """Return the most probable path of states, T integers [32 to 35]."""
+    """Return the most probable path of states, T integers, by Rabiner's equations 32 to 35."""
     delta = initial.log() + log_b[0]
     psi = []
     for t in range(1, len(log_b)):

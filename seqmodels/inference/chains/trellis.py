@@ -15,8 +15,8 @@ from torch import Tensor
 
 from seqmodels.inference.chains.densities import Densities, LogDensities
 from seqmodels.inference.chains.packing import Packing
+from seqmodels.inference.chains.parallel_segments import FEW_STATES, Segments, runs_sequentially
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.inference.chains.segments import FEW_STATES, Segments, runs_sequentially
 
 Lengths = Sequence[int] | np.ndarray | Tensor  # frames of each sequence
 
@@ -90,16 +90,21 @@ class Trellis:
         final: Tensor | None = None,
         lengths: Lengths | None = None,
     ) -> Trellis:
-        """Return the problem of the concatenated sequences ``log_b``, ``(N, K)``, in the fastest segments.
+        """Return the trellis of sequences with log-densities ``log_b``, ``(N, K)``, one sequence after the other.
 
-        ``lengths``, ``(n,)``, is the number of frames of each; None means one sequence.
+        They are divided into the segments that run fastest side by side. ``initial``, ``(K,)`` or ``(n, K)``, and
+        ``transition``, ``(K, K)``, are probabilities, and ``final``, ``(K,)``, those of the end; None means that the
+        end is no event. ``lengths``, ``(n,)``, has the number of frames of each sequence; None means one sequence.
+
+        Raises:
+            ValueError: If there are no sequences, one is empty, or a shape or precision does not fit.
         """
         segments = segments_of_concatenated(transition, log_b, lengths)
         return cls.of(initial, transition, LogDensities(segments.packing.pack(log_b.detach())), segments, final)
 
     @property
     def packing(self) -> Packing:
-        """Packing of the rows of the segments."""
+        """The order in which the N rows of all segments lie in arrays."""
         return self.segments.packing
 
     @property
@@ -137,7 +142,7 @@ class Trellis:
 
     @property
     def chains(self) -> list[Trellis]:
-        """The problem of each chain; if there is one chain, a list of this problem alone."""
+        """The trellis of each chain; if there is one chain, a list of this trellis alone."""
         if self.transition.dim() == 2:
             return [self]
         each = zip(self.initial, self.transition, self.final, strict=True)
@@ -154,15 +159,21 @@ class Trellis:
         return rows if self.weights is None else rows.mul_(self.weights.to(rows.dtype)[sequence, None])
 
     def double(self) -> Trellis:
-        """Return the same problem in float64."""
+        """Return the same trellis in float64."""
         return replace(self, densities=self.densities.double(), scratch=Scratch())
 
     def take(self, sequences: Tensor) -> tuple[Trellis, Tensor]:
-        """Return the problem of the given sequences alone, uncut, and the row in this trellis of each of its rows."""
+        """Return the trellis of the given ``sequences`` alone, uncut, and for each of its rows the row here."""
         return self._rearranged(sequences, Segments.whole(self.segments.lengths[sequences], self.densities.device))
 
+    @property
+    def whole(self) -> Trellis:
+        """The same problem with sequences that are not cut."""
+        every = torch.arange(self.segments.n_sequences, device=self.densities.device)
+        return self if self.segments.is_whole else self.take(every)[0]
+
     def cut(self, segments: Segments) -> tuple[Trellis, Tensor]:
-        """Return the same problem in other segments, and the row in this trellis of each of its rows."""
+        """Return this trellis in other segments, and for each of its N rows the row here, ``(N,)``."""
         if segments.is_whole and self.segments.is_whole:
             return self, torch.arange(self.packing.n_frames, device=self.densities.device)
         return self._rearranged(torch.arange(self.segments.n_sequences, device=self.densities.device), segments)

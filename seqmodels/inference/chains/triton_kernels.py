@@ -166,9 +166,10 @@ def backward(
     transition: Tensor, ahead: Tensor, packing: Packing, *, alpha: Tensor, scale: Tensor, ends: Tensor, gamma: Tensor,
     drift: float, beta_max: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Run ``scaled.backward_recursion`` on a GPU, with its results; messages are normalised at every step.
+    """Run ``scaled.backward_recursion`` on a GPU; its results and arguments are described there.
 
-    ``ahead``, ``(N, K)``, holds the densities b before and b beta / c afterwards.
+    ``ahead``, ``(N, K)``, holds the densities b before and b beta / c afterwards. A row of gamma drifted if its sum
+    differs from one by more than ``drift``. Messages are normalised at every step.
     """
     offsets, sizes, steps, grid = _launch(packing)
     K, strides, w = ahead.shape[1], (ahead.stride(0), ahead.stride(1)), len(ends)

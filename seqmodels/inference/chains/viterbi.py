@@ -1,9 +1,9 @@
 """The most probable path, ``delta_t(j) = max_i (delta_t-1(i) + log a_ij) + log b_t(j)`` (Viterbi 1967).
 
-On a CPU the recursion is a compiled loop. On a GPU long sequences run in segments side by side (``segments``): the best
-paths to the states of one frame soon have a common past, from where on their scores differ by a constant from the
-scores in the whole sequence. Segments whose scores at the first frame turn out to be wrong are run again from the right
-ones, so that the path is that of the whole sequence. If several in a row began wrongly, the effect of each on any
+On a CPU the recursion is a compiled loop. On a GPU long sequences run in segments side by side (``parallel_segments``):
+the best paths to the states of one frame soon have a common past, from where on their scores differ by a constant from
+the scores in the whole sequence. Segments whose scores at the first frame turn out to be wrong are run again from the
+right ones, so that the path is that of the whole sequence. If several in a row began wrongly, the effect of each on any
 scores is a K x K operator, found side by side: ``O(i, j)`` is the best score of ending in j after arriving in i, and
 ``max_i (delta(i) + O(i, j))`` leads from one segment to the next (Särkkä and García-Fernández 2021).
 
@@ -17,10 +17,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqmodels.inference.chains import time_varying
-from seqmodels.inference.chains.log_space import finite, relative_to_largest
+from seqmodels.inference.chains import lagged_states
+from seqmodels.inference.chains.log_weights import finite, relative_to_largest
 from seqmodels.inference.chains.packing import Packing
-from seqmodels.inference.chains.segments import FEW_STATES, FRAME_MULTIPLE, Segments, loops_are_compiled
+from seqmodels.inference.chains.parallel_segments import FEW_STATES, FRAME_MULTIPLE, Segments, loops_are_compiled
 from seqmodels.inference.chains.trellis import Lengths, Trellis
 
 GRID = 2.0**36  # steps in a nat
@@ -69,10 +69,15 @@ def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
     if _runs_in_loops(trellis):
         from seqmodels.inference.chains import sequential
 
-        whole = trellis if trellis.segments.is_whole else trellis.take(_every_sequence(trellis))[0]
-        return sequential.best_paths(whole, TO_GRID)
-    log_b = trellis.densities.log()
-    path = _path_in_loops(trellis, log_b) if _varies_in_loops(trellis) else traced(trellis, log_b)[0]
+        return sequential.best_paths(trellis.whole, TO_GRID)
+    log_b, log_a, packing = trellis.densities.log(), trellis.log_transitions, trellis.packing
+    if log_a is not None and lagged_states.runs_compiled(packing, log_b.unsqueeze(2)):
+        from seqmodels.inference.chains import compiled_lagged_states
+
+        start, end = (each.log() for each in (trellis.starts(torch.float64), trellis.ends(torch.float64)))
+        path, _ = compiled_lagged_states.best_paths(packing, log_a, log_b.unsqueeze(2), start, end, TO_GRID)
+    else:
+        path, _ = traced(trellis, log_b)
     return path, log_prob_of_paths(trellis, path, log_b)
 
 
@@ -85,23 +90,6 @@ def _runs_in_loops(trellis: Trellis) -> bool:
         return False
     has_few_states = trellis.transition.shape[-1] <= FEW_STATES
     return has_few_states or torch.get_num_threads() <= THREADS_PER_LOOP * trellis.segments.n_sequences
-
-
-def _every_sequence(trellis: Trellis) -> Tensor:
-    return torch.arange(trellis.segments.n_sequences, device=trellis.densities.device)
-
-
-def _varies_in_loops(trellis: Trellis) -> bool:
-    """Return True if transitions differ from step to step and are few enough at each for compiled loops."""
-    return trellis.log_transitions is not None and time_varying.runs_compiled(trellis.packing, trellis.log_transitions)
-
-
-def _path_in_loops(trellis: Trellis, log_b: Tensor) -> Tensor:
-    from seqmodels.inference.chains import compiled_time_varying
-
-    assert trellis.log_transitions is not None, "they differ from step to step"
-    start, end = (each.log() for each in (trellis.starts(torch.float64), trellis.ends(torch.float64)))
-    return compiled_time_varying.best_paths(trellis.packing, trellis.log_transitions, log_b, start, end, TO_GRID)
 
 
 def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -144,18 +132,12 @@ def log_prob_of_paths(trellis: Trellis, path: Tensor, log_b: Tensor | None = Non
     if trellis.log_transitions is None:
         terms[1:] += trellis.transition.log()[path[:-1], path[1:]]
     else:  # terms of the first frames of other sequences are overwritten below
-        rows = trellis.segments.rows(sequences.repeat_interleave(lengths), _time_of_each(lengths))
+        rows = trellis.packing.unpack(torch.arange(len(path), device=path.device))
         terms[1:] += trellis.log_transitions[rows[1:], path[:-1], path[1:]]
     terms[first] = log_b_first + trellis.initial.log().expand(n, -1)[sequences, path[first]]
     terms[last] += trellis.final.log().expand(n, -1)[sequences, path[last]]
     sums = torch.zeros(n, dtype=torch.float64, device=path.device)
     return sums.index_add_(0, sequences.repeat_interleave(lengths), terms)
-
-
-def _time_of_each(lengths: Tensor) -> Tensor:
-    """Return the time of each frame, ``(N,)``, of sequences of these lengths, one after the other."""
-    first = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
-    return torch.arange(len(first), device=lengths.device) - first
 
 
 # -- delta and psi -----------------------------------------------------------------------------------------------------

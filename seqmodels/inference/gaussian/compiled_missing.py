@@ -20,42 +20,6 @@ NEGLIGIBLE = 1e-280  # smaller sums of squares lose digits to underflow
 Arrays = tuple[np.ndarray, ...]  # numba takes several times as long to read the type of a NamedTuple
 
 
-class DiagonalSystem(NamedTuple):
-    """The matrices of a linear-Gaussian system with K states and D features, whose observation noise is diagonal.
-
-    Attributes:
-        transition, observation, intercept: A ``(K, K)``, C ``(D, K)`` and d ``(D,)``.
-        state_factor: factor u of the covariance ``Q = uᵀu`` of the state noise, ``(I, K)``.
-        noise: diagonal of R, ``(D,)``.
-        mean, factor: mean of the first state, ``(K,)``, and factor of its covariance, ``(K, K)``.
-    """
-
-    transition: np.ndarray
-    state_factor: np.ndarray
-    observation: np.ndarray
-    intercept: np.ndarray
-    noise: np.ndarray
-    mean: np.ndarray
-    factor: np.ndarray
-
-
-class ObservedBlock(NamedTuple):
-    """The values of m sequences, each with missing values of its own.
-
-    Attributes:
-        x: values, ``(T, D, m)``; 0 where missing.
-        seen: 1 where a value is observed, else 0, ``(T, D, m)``.
-        reaches: 1 where the sequence has this step, else 0, ``(T, m)``.
-        rows: weights ``(T, D + 2, m)``: of each feature where it is observed, of the step, and of the step where it is
-            not the last of its sequence; else 0.
-    """
-
-    x: np.ndarray
-    seen: np.ndarray
-    reaches: np.ndarray
-    rows: np.ndarray
-
-
 class FilteredBlock(NamedTuple):
     """The results of the Kalman filter ``filter_apart`` for m sequences of T steps, D features and K states.
 
@@ -78,7 +42,7 @@ class FilteredBlock(NamedTuple):
 class SumsOfBlock(NamedTuple):
     """Weighted sums of smoothed moments of the states z of m sequences, which ``smooth_apart`` computes.
 
-    K is the number of states, D of features. S is D + 2, one for each of the weights ``rows`` of ``ObservedBlock``.
+    K is the number of states, D of features. S is D + 2, one for each of the weights ``rows`` of ``MissingBlock``.
 
     Attributes:
         first: E[z_1] and E[z_1 z_1ᵀ] of each sequence, without weights, ``(K + K K, m)``; the array is overwritten, and
@@ -183,7 +147,12 @@ def _triangular(block: np.ndarray) -> None:
 def filter_apart(system: Arrays, observed: Arrays, filtered: Arrays) -> None:
     """Filter m sequences, each with covariances of its own, and set the arrays of ``filtered``.
 
-    The arguments are a ``DiagonalSystem``, an ``ObservedBlock`` and a ``FilteredBlock``, each as a plain tuple.
+    Args:
+        system: ``transition`` A, ``(K, K)``; ``state_factor``, the factor u of the covariance ``Q = uᵀu`` of the state
+            noise, ``(I, K)``; ``observation`` C, ``(D, K)``; ``intercept`` d, ``(D,)``; ``noise``, the diagonal of R,
+            ``(D,)``; ``mean`` of the first state, ``(K,)``; and ``factor`` of its covariance, ``(K, K)``.
+        observed: ``MissingBlock.observed``.
+        filtered: a ``FilteredBlock`` as a plain tuple.
     """
     transition, state_factor, observation, intercept, noise, mean, factor = system
     x, seen, reaches, _ = observed

@@ -117,13 +117,13 @@ class Gains:
 
     @classmethod
     def of(cls, system: System, n_steps: int, observed: np.ndarray | None = None, *, smooths: bool = False) -> Gains:
-        """Compute the gains for sequences of up to ``n_steps`` steps.
+        """Compute the gains for sequences of up to ``n_steps`` steps, for fewer if they become constant before.
 
         Args:
             system: matrices of the system.
             n_steps: T, the number of steps of the longest sequence.
             observed: True where a value is observed, ``(T, D)`` bool; None if none is missing.
-            smooths: True if ``backward`` and ``rest`` are needed, for smoothing.
+            smooths: True to compute ``backward`` and ``rest``, which only smoothing needs.
         """
         from seqmodels.inference.gaussian.compiled_kalman import covariances  # lazily: numba takes a while
 

@@ -14,7 +14,7 @@ import numpy as np
 from seqmodels.inference.gaussian.kalman import System
 
 if TYPE_CHECKING:
-    from seqmodels.inference.gaussian.compiled_missing import DiagonalSystem, FilteredBlock, ObservedBlock
+    from seqmodels.inference.gaussian.compiled_missing import Arrays, FilteredBlock
 
 SIDE_BY_SIDE = 64  # sequences, whose matrices stay in the processor's caches
 MOST_STEPS = 100_000  # of all sequences of a block, whose covariances are kept
@@ -42,6 +42,11 @@ class MissingBlock:
     reaches: np.ndarray
     rows: np.ndarray
     centre: np.ndarray
+
+    @property
+    def observed(self) -> Arrays:
+        """The arrays that compiled loops read: ``x``, ``seen``, ``reaches`` and ``rows``."""
+        return self.x, self.seen, self.reaches, self.rows
 
     @classmethod
     def of(
@@ -117,7 +122,7 @@ def log_probs_of_block(system: System, intercept: np.ndarray, block: MissingBloc
     Beyond the last step of a sequence it is 0. R of the system must be diagonal; ``intercept (D,)`` is added to every
     observation.
     """
-    return _filtered(system, intercept, block, keeps=False)[2].log_prob
+    return _filtered(system, intercept, block, keeps=False)[1].log_prob
 
 
 def sums_of_block(system: System, intercept: np.ndarray, block: MissingBlock) -> SmoothedSums:
@@ -128,10 +133,10 @@ def sums_of_block(system: System, intercept: np.ndarray, block: MissingBlock) ->
     from seqmodels.inference.gaussian.compiled_missing import SumsOfBlock, smooth_apart
 
     D, K = system.observation.shape
-    diagonal, observed, filtered = _filtered(system, intercept, block, keeps=True)
+    diagonal, filtered = _filtered(system, intercept, block, keeps=True)
     first = np.empty((K + K * K, len(block.numbers)))
     sums = SumsOfBlock(first, np.zeros((D + 2, K * K)), np.zeros((D + 2, K)), np.zeros((D, K)), np.zeros((K, K)))
-    smooth_apart(tuple(diagonal), tuple(observed), tuple(filtered), tuple(sums))
+    smooth_apart(diagonal, block.observed, tuple(filtered), tuple(sums))
     at_start = first @ block.rows[0, D]
     first_square, every = at_start[K:].reshape(K, K), sums.state_state.reshape(-1, K, K)
     before, noise = every[D + 1], system.state_factor.T @ (system.state_factor @ sums.noise_state)
@@ -143,25 +148,24 @@ def sums_of_block(system: System, intercept: np.ndarray, block: MissingBlock) ->
 
 def _filtered(
     system: System, intercept: np.ndarray, block: MissingBlock, *, keeps: bool
-) -> tuple[DiagonalSystem, ObservedBlock, FilteredBlock]:
-    """Run the Kalman filter over a block; return system, observed values and results for ``compiled_missing``.
+) -> tuple[Arrays, FilteredBlock]:
+    """Run the Kalman filter over a block; return the system as ``compiled_missing`` takes it, and the results.
 
     If ``keeps``, the results include the means and covariances of the states.
     """
-    from seqmodels.inference.gaussian.compiled_missing import DiagonalSystem, FilteredBlock, ObservedBlock, filter_apart
+    from seqmodels.inference.gaussian.compiled_missing import FilteredBlock, filter_apart
 
     (n_steps, D, n), K = block.x.shape, len(system.transition)
     n_kept = n_steps if keeps else 0
-    diagonal = DiagonalSystem(
+    diagonal = (
         *(np.ascontiguousarray(system.transition), np.ascontiguousarray(system.state_factor)),
         *(np.ascontiguousarray(system.observation), intercept - block.centre),
         np.square(np.diagonal(system.noise_factor)),
         *(system.initial_mean, np.ascontiguousarray(system.initial_factor)),
     )
-    observed = ObservedBlock(block.x, block.seen, block.reaches, block.rows)
     filtered = FilteredBlock(
         *(np.empty((n_steps, n)), np.empty((n_steps, D, 2, n)), np.empty((n_steps, D, K, n))),
         *(np.empty((n_kept, K, n)), np.empty((n_kept, K, K, n))),
     )
-    filter_apart(tuple(diagonal), tuple(observed), tuple(filtered))
-    return diagonal, observed, filtered
+    filter_apart(diagonal, block.observed, tuple(filtered))
+    return diagonal, filtered

@@ -12,7 +12,6 @@ from seqmodels.common.array_checks import array_of
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters, check_covariance
 
 Switching = Literal["dynamics", "observation", "both"]
-LEAST_PROBABILITY = -1e-9  # of a chain read from a file
 
 
 @dataclass(frozen=True)

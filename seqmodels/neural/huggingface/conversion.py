@@ -13,9 +13,8 @@ from seqmodels.common.randomness import InitialDraws
 from seqmodels.encodings import OpenSymbols
 from seqmodels.neural.huggingface.bert import ENGLISH_VOCABULARY, SpecialSymbols, from_bert, to_bert
 from seqmodels.neural.huggingface.gpt2 import from_gpt2, to_gpt2
-from seqmodels.neural.huggingface.t5 import from_t5, to_t5
 from seqmodels.neural.masked import MaskedTransformer
-from seqmodels.neural.transformer.models import Transformer, TransformerSeq2Seq
+from seqmodels.neural.transformer.models import Transformer
 
 
 class Published(Protocol):
@@ -35,19 +34,17 @@ class Published(Protocol):
 @checked
 def from_huggingface(
     model: Published, *, start: int | None = None, special_symbols: SpecialSymbols = ENGLISH_VOCABULARY
-) -> Transformer | MaskedTransformer | TransformerSeq2Seq:
+) -> Transformer | MaskedTransformer:
     """Return a published model as a fitted model over the integer symbols into which its tokenizer turns a text.
 
     - ``GPT2LMHeadModel`` becomes a ``Transformer`` with ``length="given"``; ``<|endoftext|>`` is one of the symbols.
       Sequences longer than its number of positions are read in windows.
     - ``BertForMaskedLM`` becomes a ``MaskedTransformer``, which adds the boundaries itself: leave ``[CLS]`` and
       ``[SEP]`` out. All symbols belong to the first segment.
-    - ``T5ForConditionalGeneration`` (with relu, and a number of heads that divides the width) becomes a
-      ``TransformerSeq2Seq`` with ``length="given"``, which models p(y | x); ``</s>`` is a symbol of both x and y.
 
     Args:
         model: a model of the package ``transformers``, or any object that has its ``config`` and ``state_dict()``.
-        start: for GPT-2 and T5, the symbol whose embedding precedes the first one, or None for the configuration's.
+        start: for GPT-2, the symbol whose embedding precedes the first one, or None for the configuration's.
         special_symbols: BERT's symbols for mask, beginning and end.
 
     Raises:
@@ -60,23 +57,20 @@ def from_huggingface(
             return from_gpt2(config, weights, start)
         case "bert":
             return from_bert(config, weights, special_symbols)
-        case "t5":
-            return from_t5(config, weights, start)
-    raise ValueError(f"model_type is {config.model_type!r}; pass a model of type 'gpt2', 'bert' or 't5'")
+    raise ValueError(f"model_type is {config.model_type!r}; pass a model of type 'gpt2' or 'bert'")
 
 
 @checked
-def to_huggingface(model: Transformer | MaskedTransformer | TransformerSeq2Seq) -> Any:
-    """Return a fitted model as a ``GPT2LMHeadModel``, ``BertForMaskedLM`` or ``T5ForConditionalGeneration``.
+def to_huggingface(model: Transformer | MaskedTransformer) -> Any:
+    """Return a fitted model as a ``GPT2LMHeadModel`` or ``BertForMaskedLM``.
 
     It is a model of the package ``transformers`` in float32, in evaluation mode, with the same logits up to a constant.
 
     Args:
         model: a model fitted to symbols or text (whose encoded steps are the symbols), with the architecture of
-            ``presets.gpt2``, ``bert`` or ``t5`` in any size. Only GPT-2 and BERT can represent models trained here:
-            GPT-2 with one more symbol for the learned start and an output layer that is not tied, BERT with three more
-            special symbols. These symbols have probability zero. T5 reads a symbol before the first target and has no
-            bias of the logits.
+            ``presets.gpt2`` or ``bert`` in any size. A GPT-2 of a model that was trained here has one more symbol for
+            the learned start and an output layer that is not tied, a BERT three more special symbols. These symbols
+            have probability zero.
 
     Raises:
         ValueError: if the model has something that the published architecture lacks.
@@ -91,8 +85,6 @@ def to_huggingface(model: Transformer | MaskedTransformer | TransformerSeq2Seq) 
     with InitialDraws(torch.Generator()):  # the published class draws weights before it is given any
         if isinstance(model, MaskedTransformer):
             return to_bert(model)
-        if isinstance(model, TransformerSeq2Seq):
-            return to_t5(model)
         return to_gpt2(model)
 
 

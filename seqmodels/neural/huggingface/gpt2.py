@@ -136,7 +136,7 @@ def _embedding_and_output(weights: Weights, bias: Tensor, begin: Tensor | None) 
 
 
 def _varies(bias: Tensor) -> bool:
-    """Return True if the bias of the logits is not the same for all symbols, so that it has an effect."""
+    """Return False if ``bias (V,)``, added to the logits, is the same for all symbols and so has no effect."""
     return not torch.equal(bias, bias[:1].expand_as(bias))
 
 

@@ -20,7 +20,7 @@ MAX_BATCH_STEPS = 16_384  # padded steps in one batch: limits memory, changes no
 def conditional_log_probs(
     network: BidirectionalNetwork, values: list[np.ndarray], positions: list[np.ndarray], max_length: int
 ) -> list[np.ndarray]:
-    r"""Return, for each sequence, ``log p(x_t | x_\t)`` at given positions t, in nats, float64 (Salazar et al. 2020).
+    r"""Return, for each sequence, ``log p(x_t | x_\t)`` in nats at each of its ``positions`` t (Salazar et al. 2020).
 
     Their sum over all t is the pseudo-log-likelihood, which is not a likelihood. It costs one forward pass per symbol:
     for each t there is a copy of the sequence in which only t is masked. A sequence longer than ``max_length`` (with
@@ -52,13 +52,9 @@ def conditional_log_probs(
 
 
 def _masked_window(row: np.ndarray, t: int, max_length: int, n_symbols: int) -> tuple[np.ndarray, int]:
-    """Return the window of a row around step t in which t is masked, and the position of t in the window.
+    """Return a window of a row around step t, at most ``max_length`` long, with t masked, and the position of t in it.
 
-    Args:
-        row: symbols with their boundaries, ``(T + 2,)``.
-        t: the step in the row.
-        max_length: most steps of the window.
-        n_symbols: number of symbols V, after which the special symbols are numbered.
+    ``row`` is symbols with their boundaries, ``(T + 2,)``; special symbols are numbered from ``n_symbols`` on.
     """
     begin = max(0, min(t - max_length // 2, len(row) - max_length))
     window = row[begin : begin + max_length].copy()

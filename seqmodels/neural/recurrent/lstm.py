@@ -175,7 +175,7 @@ def open_forget_gates(lstm: nn.LSTM | nn.LSTMCell) -> None:
 
 
 def with_doubled_candidate(weight: Tensor, size: int) -> Tensor:
-    """Return a contiguous copy of an LSTM's weights in which those of the candidate g are doubled.
+    """Return a contiguous copy of an LSTM's weights in which the weights of the candidate g are doubled.
 
     The last axis has four parts of the given ``size``, of which g is the third. One sigmoid then serves all four,
     because ``tanh(g) = 2 σ(2g) - 1``.

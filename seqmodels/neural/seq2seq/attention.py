@@ -24,7 +24,7 @@ class Attention(nn.Module, ABC):
 
     Attributes:
         n_heads: number of heads H.
-        earlier_weights: which attention weights of earlier steps the scores depend on; None for none.
+        earlier_weights: which attention weights of earlier steps the scores depend on; None if on none.
 
     >>> attention = AdditiveAttention(8)
     >>> source, mask = torch.zeros(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
@@ -87,7 +87,10 @@ class Attention(nn.Module, ABC):
         return context.transpose(1, 2).flatten(2), weights.mean(1)
 
     def no_weights(self, key: Tensor) -> Tensor | None:
-        """Return the earlier weights before the first step, zeros ``(B, S)``; None if scores do not depend on them."""
+        """Return the zeros ``(B, S)`` that stand for the earlier weights at the first step, for keys ``(B, S, ...)``.
+
+        Return None if scores do not depend on earlier weights.
+        """
         return None if self.earlier_weights is None else torch.zeros_like(key[..., 0], dtype=at_least_float32(key))
 
     def add_weights(self, earlier: Tensor | None, weights: Tensor) -> Tensor | None:

@@ -21,7 +21,7 @@ class TransformerArguments:
         dropout: fraction that is dropped in training from the inputs and from what every sublayer adds, as in Vaswani
             et al. (2017).
         n_heads: number of heads of attention, which must divide ``d_model``. ``"auto"``: the largest divisor whose
-            heads have a width of at least 32.
+            heads have a width of at least 32, and under ``"rotary"`` an even width if possible.
         d_feedforward: width of the feed-forward's hidden layer; None: ``4 d_model`` (``8/3 d_model`` under
             ``"swiglu"``).
         norm: place of the norms: ``"pre"`` (x + f(Norm(x))), ``"post"`` (Norm(x + f(x)), Vaswani et al. 2017) or
@@ -48,7 +48,7 @@ class TransformerArguments:
 
     @property
     def n_query_heads(self) -> int:
-        """The number of heads of queries, with ``n_heads="auto"`` resolved."""
+        """The number of heads of queries: ``n_heads``, or the number that ``"auto"`` stands for."""
         if self.n_heads != "auto":
             return self.n_heads
         counts = [h for h in range(1, max(1, self.d_model // 32) + 1) if self.d_model % h == 0]
@@ -93,7 +93,7 @@ class TransformerConfig(TransformerArguments, LayerOptions):
 
     @property
     def n_key_heads(self) -> int:
-        """Number of heads of keys and values, with ``n_kv_heads=None`` resolved."""
+        """The number of heads of keys and values: ``n_kv_heads``, or if it is None the number of heads of queries."""
         return self.n_query_heads if self.n_kv_heads is None else self.n_kv_heads
 
     @property
@@ -102,7 +102,7 @@ class TransformerConfig(TransformerArguments, LayerOptions):
 
     @property
     def feedforward_width(self) -> int:
-        """Width of the hidden layer of the feed-forward, with ``d_feedforward=None`` resolved."""
+        """The width of the hidden layer of the feed-forward: ``d_feedforward``, or the width that None stands for."""
         return default_width(self.d_model, self.activation) if self.d_feedforward is None else self.d_feedforward
 
     @checked

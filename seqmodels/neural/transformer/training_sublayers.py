@@ -318,7 +318,7 @@ def _through_activation(gradient: Tensor, weight: Tensor, hidden: Tensor, activa
 
 
 def _has_fused_products(rows: Tensor) -> bool:
-    """Return True if oneDNN can fuse a product with a pointwise function of it, which it does in half precision."""
+    """Return True if oneDNN can fuse a product with a pointwise function of it, which it does in bfloat16 only."""
     return rows.dtype == torch.bfloat16 and has_kernels_for_bfloat16()
 
 

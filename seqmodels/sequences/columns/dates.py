@@ -503,10 +503,7 @@ def _offset_of(zone: str) -> float:
 def _days_of_weeks(years: np.ndarray, weeks: np.ndarray, weekdays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the days that years, ISO 8601 weeks and weekdays name, and True for each year that has the week.
 
-    Args:
-        years: the years as dates, shape ``(m,)``.
-        weeks: numbers of weeks from 1, shape ``(m,)``.
-        weekdays: days from 1 for Monday to 7 for Sunday, shape ``(m,)``.
+    ``years`` are dates, ``weeks`` count from 1, and ``weekdays`` from 1 for Monday to 7; each has the shape ``(m,)``.
     """
     fourth = years.astype("datetime64[Y]").astype("datetime64[D]") + 3  # of January: it lies in the first week
     monday = fourth - (fourth.astype(np.int64) + 3) % 7 + 7 * (weeks - 1)

@@ -307,9 +307,9 @@ class _Column:
     bad: tuple[int, str] | None = None
 
     def said(self, of_others: Sign | None) -> list[str]:
-        """Return phrases about what was assumed, each to follow the column's name in a warning.
+        """Return phrases about what was assumed, each to follow the column's name in a warning; none if nothing was.
 
-        ``of_others`` is the decimal sign of the other columns, or None.
+        ``of_others`` is the decimal sign in the other columns, or None.
         """
         words = []
         if "%" in self.after:

@@ -5,8 +5,8 @@ from seqmodels.wrappers.adapt.compressor import Compressor
 from seqmodels.wrappers.adapt.density import DensityModel, FunctionDensity
 from seqmodels.wrappers.adapt.fine_tuning import FineTuning
 from seqmodels.wrappers.adapt.function import CallableModel, from_callable
+from seqmodels.wrappers.adapt.hmm_libraries import from_dynamax, from_hmmlearn, from_pyro
 from seqmodels.wrappers.adapt.huggingface import HuggingFaceModel, from_huggingface
-from seqmodels.wrappers.adapt.markov import from_dynamax, from_hmmlearn, from_pyro
 from seqmodels.wrappers.adapt.network import TorchModel, from_torch
 from seqmodels.wrappers.adapt.tokenizer import PublishedTokens
 

@@ -131,7 +131,7 @@ class Prefixes:
         return self._as_prefix(np.zeros(0, dtype=np.int64))
 
     def after(self, state: Any, symbol: int) -> Any:
-        """Return the state after one more symbol."""
+        """Return the prefix with one more symbol at its end."""
         if isinstance(self.encoding, Bytes):
             return state + bytes([symbol])
         if isinstance(self.encoding, Alphabet):
@@ -275,7 +275,7 @@ class CallableCursor:
         return CallableState((self.predictor.rows.first(),) * n, 0)
 
     def advance(self, state: CallableState, x: Tensor) -> CallableState:
-        """Return the state after each sequence's next symbol, ``x``, ``(n,)``."""
+        """Return the state after each sequence's next symbol, ``x``, ``(n,)``; the old state stays as it is."""
         rows = self.predictor.rows
         after = tuple(rows.after(each, symbol) for each, symbol in zip(state.states, x.tolist(), strict=True))
         return CallableState(after, state.position + 1)

@@ -152,7 +152,7 @@ def from_huggingface(
 ) -> HuggingFaceModel:
     """Return a fitted model of a published causal language model, such as Llama, Mamba or Qwen, run as it is.
 
-    ``seqmodels.neural.from_huggingface`` instead converts the weights of GPT-2, BERT and T5 into models of this
+    ``seqmodels.neural.from_huggingface`` instead converts the weights of GPT-2 and BERT into models of this
     library, which can be trained further and saved. This function reads whatever ``AutoModelForCausalLM`` loads. With
     ``training``, ``fit`` fine-tunes it, and ``network_.model.save_pretrained(folder)`` saves the result.
 

@@ -51,10 +51,11 @@ class CommonCuts:
 
     @classmethod
     def of(cls, encodings: Sequence[Encoding]) -> CommonCuts:
-        """Find the common cuts of fitted encodings.
+        """Find where fitted encodings of text, ``Bytes``, ``Characters`` or ``BPE``, all begin a symbol.
 
         Raises:
-            ValueError: If the symbols of an encoding before a cut may depend on what comes after it.
+            ValueError: If an encoding is of another class, whose symbols before a cut may depend on what comes after
+                it.
         """
         can_cut = np.ones((N_ASCII, N_ASCII), dtype=bool)
         can_cut[list(WHITE_SPACE)] = False
@@ -71,7 +72,7 @@ class CommonCuts:
         return cls(can_cut)
 
     def places(self, values: np.ndarray) -> np.ndarray:
-        """Return the positions of the J cuts among the bytes ``values``, ``(T,)``, shape ``(J,)``."""
+        """Return the positions, ``(J,)``, of the bytes in ``values``, ``(T,)``, at which there is a cut."""
         before, after = values[:-1], values[1:]
         is_ascii = (before < N_ASCII) & (after < N_ASCII)
         return 1 + np.flatnonzero(is_ascii & self.can_cut[before % N_ASCII, after % N_ASCII])

@@ -373,7 +373,10 @@ class Mixture(SequenceModel):
         return [self.input_names_.index(name) for name in names]
 
     def _learn_weights(self, held_out: list[Example], prior: np.ndarray | None) -> None:
-        """Learn the weights from held-out sequences; if there are none, take ``prior``, ``(K,)``, or equal weights."""
+        """Learn ``weights_`` from held-out sequences, beginning with static weights ``prior``, ``(K,)``.
+
+        If ``prior`` is None, the static weights are learned first; without held-out sequences they are equal.
+        """
         sample_weight = [example.weight for example in held_out]
         log_p = self._log_probs_of_members(held_out)
         if prior is None:

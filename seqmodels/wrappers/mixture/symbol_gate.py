@@ -45,7 +45,7 @@ class Layout:
     Attributes:
         code: binary code of the alphabet, which says what is decided.
         n_models: K, the number of models.
-        n_leads: number of leads of the best model that are distinguished; 0 if weights do not depend on the best model.
+        n_leads: number of steps in which the lead of the best model is measured; 0 if weights do not depend on it.
     """
 
     code: BinaryCode
@@ -54,12 +54,12 @@ class Layout:
 
     @property
     def n_last(self) -> int:
-        """Number of last symbols, the start of a sequence included, that have rows of their own; others share rows."""
+        """Number of last symbols, the start of a sequence included, with rows of their own; others share these."""
         return max(1, min(self.code.size + 1, MAX_ROWS // self.code.n_nodes))
 
     @property
     def n_pairs(self) -> int:
-        """Number of rows for pairs of last symbols; pairs share rows if there are more."""
+        """Number of rows for pairs of last symbols, at most ``MAX_ROWS // 2``; pairs share rows if there are more."""
         return min((self.code.size + 1) ** 2, MAX_ROWS // 2)
 
     @property
@@ -74,12 +74,12 @@ class Layout:
 
     @property
     def bins_at(self) -> int:
-        """Index of the first row of the set from which the models' log-odds choose."""
+        """Index of the first row of the set in which the models' log-odds choose."""
         return self.code.n_nodes * (1 + self.n_last) + self.n_pairs
 
     @property
     def leads_at(self) -> int:
-        """Index of the first row of the set from which the best model of the last symbols chooses."""
+        """Index of the first row of the set in which the model that led on the last symbols chooses."""
         return self.bins_at + int(self.n_bins**self.n_binned)
 
     @property
@@ -88,12 +88,12 @@ class Layout:
 
     @property
     def odds_bins(self) -> OddsBins:
-        """The set of rows from which the models' log-odds choose, for the compiled loops."""
+        """The set of rows in which the models' log-odds choose, as the compiled loops take it."""
         return OddsBins(self.bins_at, self.n_bins, self.n_binned, LARGEST_BINNED)
 
     @property
     def leads(self) -> Leads:
-        """The set of rows from which the best model of the last symbols chooses, for the compiled loops."""
+        """The set of rows in which the model that led on the last symbols chooses, as the compiled loops take it."""
         return Leads(self.leads_at, self.n_leads, LEAD_STEP, RECENT_DECAY)
 
     def contexts(self, last: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -108,17 +108,17 @@ class Layout:
         return np.stack([np.zeros_like(block), block, -1 - pair], axis=-1)
 
     def binned(self, log_odds: np.ndarray) -> np.ndarray:
-        """Return the index of the row that log-odds, ``(..., K)``, choose, shape ``(...)``."""
+        """Return the index of the row that a decision's log-odds under each model, ``(..., K)``, choose, ``(...)``."""
         n = self.n_bins
         bins = np.floor((log_odds[..., : self.n_binned] + LARGEST_BINNED) * (n / (2 * LARGEST_BINNED)))
         place = n ** np.arange(self.n_binned - 1, -1, -1)
         return np.asarray(self.bins_at + (np.clip(bins, 0, n - 1).astype(np.int64) * place).sum(-1))
 
     def lead(self, recent: np.ndarray) -> np.ndarray:
-        """Return the index of the row for a symbol's first decision that the best model chooses, ``(n,)``.
+        """Return the index of the row that the best model on the last symbols, and its lead, choose, ``(n,)``.
 
-        The rows of the other decisions follow it. ``recent`` has the mean log-probability of the last symbols under
-        each model, ``(n, K)`` in nats.
+        It is the row for the first decision of a symbol; the rows of the other decisions follow it. ``recent`` has the
+        mean log-probability of the last symbols under each model, ``(n, K)`` in nats.
         """
         best = recent.argmax(-1)
         others = np.sort(recent, axis=-1)

@@ -110,7 +110,7 @@ class FixedShare(Weights):
 
 
 def log_sum_exp(values: np.ndarray) -> np.ndarray:
-    """Return ``log Σ exp(values)`` over the last axis; -inf where all values are."""
+    """Return ``log Σ exp(values)`` over the last axis, without that axis; -inf where all values are -inf."""
     largest = values.max(-1)
     shift = np.where(np.isneginf(largest), 0.0, largest)
     with np.errstate(divide="ignore"):

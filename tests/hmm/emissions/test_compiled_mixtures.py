@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqmodels import HMM, GaussianMixture
 from seqmodels.hmm.emissions import emission_of, gaussian_mixture
-from seqmodels.inference.chains import segments
+from seqmodels.inference.chains import parallel_segments
 from seqmodels.inference.chains.scratch import Scratch
 
 pytest.importorskip("numba", reason="without numba the loops are not compiled, and not used")
@@ -22,7 +22,7 @@ F64 = torch.float64
 
 @pytest.fixture(autouse=True)
 def few_frames_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "FEWEST_FRAMES_COMPILED", 0)
+    monkeypatch.setattr(parallel_segments, "FEWEST_FRAMES_COMPILED", 0)
     monkeypatch.setattr(gaussian_mixture, "MOST_VALUES_IN_LOOPS", 0)
 
 
@@ -55,7 +55,7 @@ def test_compiled_mixtures_equal_matrix_products(
     emission, table, x, gamma = case(n_components, dtype, has_missing)
     results = []
     for has_numba in (True, False):
-        monkeypatch.setattr(segments, "_has_numba", lambda has_numba=has_numba: has_numba)
+        monkeypatch.setattr(parallel_segments, "_has_numba", lambda has_numba=has_numba: has_numba)
         densities, memo = emission.evaluate(table, x, None, dtype, Scratch())
         assert (type(densities).__name__ == "CompiledMixtures") == has_numba
         b, peak = densities.scaled(Scratch(), 1e-30)
@@ -89,7 +89,7 @@ def test_em_gives_the_same_model(n_init: int, monkeypatch: pytest.MonkeyPatch) -
     x = [rng.normal(size=(n, 2)).cumsum(0) for n in (30, 5, 60, 1)]
     fits = []
     for has_numba in (True, False):
-        monkeypatch.setattr(segments, "_has_numba", lambda has_numba=has_numba: has_numba)
+        monkeypatch.setattr(parallel_segments, "_has_numba", lambda has_numba=has_numba: has_numba)
         model = HMM(
             3, observation=GaussianMixture(2), max_iter=8, tol=0, n_init=n_init, random_state=0, dtype="float64"
         )

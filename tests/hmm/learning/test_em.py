@@ -21,7 +21,7 @@ from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains import segments
-from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.training import FitResult, StopRule, run_em
 from tests.inference.chains.enumeration import enumerate_paths

@@ -18,7 +18,7 @@ from seqmodels.hmm import ConjugatePrior
 from seqmodels.inference.chains import log_space
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
-from seqmodels.inference.chains.segments import MARGIN, Segments
+from seqmodels.inference.chains.parallel_segments import MARGIN, Segments
 from seqmodels.inference.chains.trellis import Trellis
 from tests.made import made
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
-from seqmodels.inference.chains.last_states import tuples
+from seqmodels.inference.chains.lagged_states import tuples
 from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.observations import AutoregressiveGaussian
 

@@ -9,9 +9,9 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor
 
-from seqmodels.inference.chains import filter, forward_backward, log_prob, segments
+from seqmodels.inference.chains import filter, forward_backward, log_prob, parallel_segments
 from seqmodels.inference.chains.autograd import log_prob_of_segments
-from seqmodels.inference.chains.time_varying import log_transitions
+from seqmodels.inference.chains.given_inputs import log_transitions
 from tests.inference.chains.enumeration import enumerate_paths, path_probabilities, random_model
 
 F64 = torch.float64
@@ -98,7 +98,7 @@ def test_d_log_b_is_gamma_of_long_sequences_cut_or_not(monkeypatch: pytest.Monke
     lengths = [700, 3, 90]
     initial, transition, log_b, final = problem(3, lengths, 4, True)
     expected = forward_backward(initial, transition, log_b, final, lengths=lengths)
-    monkeypatch.setattr(segments, "_best_size", lambda *_: 200)
+    monkeypatch.setattr(parallel_segments, "_best_size", lambda *_: 200)
     pi, a, b, f = leaves(initial, transition, log_b, final)
     log_p = log_prob(pi, a, b, f, lengths=lengths)
     assert_allclose(log_p.detach(), expected.log_prob, rtol=1e-10)
@@ -147,7 +147,7 @@ def test_without_gradients_it_is_the_forward_pass() -> None:
 @pytest.mark.parametrize("sparse", [False, True])
 def test_transitions_of_each_step_against_every_path(sparse: bool) -> None:
     rng, lengths = np.random.default_rng(7), [4, 1, 3]
-    whole = segments.Segments.whole(lengths)
+    whole = parallel_segments.Segments.whole(lengths)
     for seed in range(5):
         initial, transition, log_b, _ = problem(seed, lengths, 3, sparse=sparse)
         slopes, inputs = torch.as_tensor(rng.normal(size=(3, 3, 2))), torch.as_tensor(rng.normal(size=(8, 2)))

@@ -10,11 +10,11 @@ from numpy.testing import assert_allclose
 from torch import Tensor
 
 from seqmodels.inference.chains import forward_backward, log_space, scaled, textbook
-from seqmodels.inference.chains import segments as segments_module
+from seqmodels.inference.chains import parallel_segments as segments_module
 from seqmodels.inference.chains.block_products import ScaledRows
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
-from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 
 LENGTHS = [130, 1, 37, 64, 16]

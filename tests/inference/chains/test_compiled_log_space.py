@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from seqmodels.inference.chains import log_space
 from seqmodels.inference.chains.densities import LogDensities
-from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 
 pytest.importorskip("numba")

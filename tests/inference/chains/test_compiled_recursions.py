@@ -10,13 +10,13 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor
 
-from seqmodels.inference.chains import scaled, segments
+from seqmodels.inference.chains import parallel_segments, scaled
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
 from seqmodels.inference.chains.packing import Packing
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.scaled import ScaledChain
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.inference.chains.segments import Segments
 from seqmodels.inference.chains.trellis import Posterior, Trellis
 from tests.hard_chains import CHAINS
 
@@ -27,7 +27,7 @@ F64 = torch.float64
 
 @pytest.fixture(autouse=True)
 def few_frames_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "FEWEST_FRAMES_COMPILED", 0)
+    monkeypatch.setattr(parallel_segments, "FEWEST_FRAMES_COMPILED", 0)
 
 
 RAGGED = [7, 1, 12, 12, 3, *range(1, 70), 40]  # more sequences than a block takes
@@ -58,7 +58,7 @@ def hard_trellis(name: str, K: int, dtype: torch.dtype) -> Trellis:
 CASES = {
     "two states": (2, Segments.whole(RAGGED), 0),
     "ragged": (5, Segments.whole(RAGGED), 0),
-    "most states": (segments.MOST_STATES_COMPILED, Segments.whole(RAGGED), 0),
+    "most states": (parallel_segments.MOST_STATES_COMPILED, Segments.whole(RAGGED), 0),
     "chains": (3, Segments.whole(RAGGED), 2),
     "many states": (30, Segments.whole(RAGGED), 0),
     "many states of chains": (19, Segments.whole(RAGGED), 2),
@@ -83,7 +83,7 @@ def test_compiled_loops_equal_the_recursions(
     if by_frame:  # in memory a row of states for each frame
         trellis = replace(trellis, densities=LogDensities(trellis.densities.log().contiguous()))
     compiled = figures(forward_backward_pass(trellis))
-    monkeypatch.setattr(segments, "_has_numba", lambda: False)
+    monkeypatch.setattr(parallel_segments, "_has_numba", lambda: False)
     expected = figures(forward_backward_pass(trellis))
     tolerance = 1e-12 if dtype == F64 else 1e-5
     for name, value in expected.items():
@@ -98,12 +98,12 @@ def test_compiled_loops_fail_where_the_recursions_do(
 ) -> None:
     from seqmodels.inference.chains import compiled_recursions
 
-    monkeypatch.setattr(segments, "FEWEST_SIDE_BY_SIDE", 0)  # else the long sequence makes them run one by one
+    monkeypatch.setattr(parallel_segments, "FEWEST_SIDE_BY_SIDE", 0)  # else the long sequence makes them run one by one
     trellis, loops = hard_trellis(name, 18, dtype), Mock(wraps=compiled_recursions._forward_blocks)
     monkeypatch.setattr(compiled_recursions, "_forward_blocks", loops)
     compiled = figures(forward_backward_pass(trellis))
     assert loops.called
-    monkeypatch.setattr(segments, "_has_numba", lambda: False)
+    monkeypatch.setattr(parallel_segments, "_has_numba", lambda: False)
     expected = figures(forward_backward_pass(trellis))
     assert (expected["log_prob"] > -torch.inf).any()
     tolerance = 1e-11 if dtype == F64 else 1e-5
@@ -119,7 +119,7 @@ def test_the_largest_beta_and_messages_are_those_of_the_recursions(
     chain, starts, ends = random_chain(dtype)
     results = []
     for has_numba in (True, False):
-        monkeypatch.setattr(segments, "_has_numba", lambda has_numba=has_numba: has_numba)
+        monkeypatch.setattr(parallel_segments, "_has_numba", lambda has_numba=has_numba: has_numba)
         alpha, scale = scaled.forward_recursion(chain, starts, Scratch())
         gamma, beta_max = torch.empty_like(alpha), torch.empty_like(scale)
         b = ScaledChain(chain.transition, chain.b.mT.clone().mT, chain.packing)

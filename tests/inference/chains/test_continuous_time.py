@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.linalg import expm
 
-from seqmodels.inference.chains import segments
+from seqmodels.inference.chains import parallel_segments
 from seqmodels.inference.chains.continuous_time import (
     ExponentialSeries,
     distinct_gaps,
@@ -184,7 +184,7 @@ def test_loops_and_matrix_products_agree_on_every_digit_of_small_entries(monkeyp
     found = transition_probabilities(generator, gaps)
     log_alpha = torch.tensor([[-1.0, -800.0, -0.5]], dtype=torch.float64).expand(len(gaps), -1)
     beliefs = ExponentialSeries.of(generator).beliefs_over(log_alpha, gaps)
-    monkeypatch.setattr(segments, "_has_numba", lambda: False)
+    monkeypatch.setattr(parallel_segments, "_has_numba", lambda: False)
     expected = transition_probabilities(generator, gaps)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0.0)
     of_paths = torch.logsumexp(log_alpha.unsqueeze(2) + expected.log(), 1)

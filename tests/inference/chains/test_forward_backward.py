@@ -13,7 +13,7 @@ from torch import Tensor
 from seqmodels.inference.chains import filter, forward_backward, log_space, scaled, smooth, textbook
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.packing import Packing
-from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Posterior, Trellis
 from tests.inference.chains.enumeration import Array, Enumerated, enumerate_paths, random_model
 
@@ -344,7 +344,7 @@ def assert_close(parts: Posterior, whole: Posterior, rows: Tensor) -> None:
 
 def test_segments_equal_the_sequence_from_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "seqmodels.inference.chains.segments._has_numba", lambda: False
+        "seqmodels.inference.chains.parallel_segments._has_numba", lambda: False
     )  # compiled loops need no segments
     trellis, arguments = long_case(stay=0.0)
     cut, rows = in_fastest_segments(trellis)
@@ -374,7 +374,7 @@ def test_segments_of_every_length(lengths: list[int]) -> None:
 
 def test_a_chain_that_remembers_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "seqmodels.inference.chains.segments._has_numba", lambda: False
+        "seqmodels.inference.chains.parallel_segments._has_numba", lambda: False
     )  # compiled loops need no segments
     trellis, arguments = long_case(stay=0.9999)
     cut, _ = in_fastest_segments(trellis)

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from seqmodels.inference.chains import list_viterbi, viterbi
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.list_viterbi import k_best_paths
-from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 from tests.inference.chains.enumeration import Array, random_model
 

@@ -9,8 +9,8 @@ from seqmodels.common import onednn
 from seqmodels.inference.chains import products, scaled
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.products import SIZE_MULTIPLE, is_worth_onednn, product_with
-from seqmodels.inference.chains.segments import Segments
 from seqmodels.inference.chains.trellis import Posterior, Trellis
 
 K = 4

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from seqmodels.inference.chains import forward_backward, sample_states, sampling, scaled
-from seqmodels.inference.chains import segments as segments_module
+from seqmodels.inference.chains import parallel_segments as segments_module
 from seqmodels.inference.chains.densities import LogDensities
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.sampling import sample_paths
-from seqmodels.inference.chains.segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 from tests.inference.chains.enumeration import path_probabilities
 

@@ -10,7 +10,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels.common.compiled import is_compiling
-from seqmodels.inference.chains import log_space, segments
+from seqmodels.inference.chains import log_space, parallel_segments
 from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
 from seqmodels.inference.chains.trellis import Posterior, Trellis
 from seqmodels.inference.chains.viterbi import best_paths, traced
@@ -114,7 +114,7 @@ def test_only_what_was_lost_and_mattered_is_computed_again(
 
 def test_many_states_in_many_sequences_are_matrix_products() -> None:
     cpu = torch.device("cpu")
-    assert segments.runs_sequentially(3, 300, 300, cpu)
-    assert segments.runs_sequentially(48, 300, 300, cpu)
-    assert not segments.runs_sequentially(200, 60_000, 300, cpu)
-    assert not segments.runs_sequentially(3, 300, 300, torch.device("meta"))
+    assert parallel_segments.runs_sequentially(3, 300, 300, cpu)
+    assert parallel_segments.runs_sequentially(48, 300, 300, cpu)
+    assert not parallel_segments.runs_sequentially(200, 60_000, 300, cpu)
+    assert not parallel_segments.runs_sequentially(3, 300, 300, torch.device("meta"))

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from seqmodels.inference.chains.densities import Densities, LogDensities, PowerDensities, TableDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.inference.chains.segments import Segments
 from seqmodels.inference.chains.trellis import Posterior, Trellis
 
 pytestmark = pytest.mark.usefixtures("recursions")

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from seqmodels import HMM
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.packing import Packing
-from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.inference.chains.viterbi import best_paths, best_scores
 
@@ -97,7 +97,9 @@ def test_a_chain_that_forgets_is_run_once_one_that_does_not_again(monkeypatch: p
         return best_scores(into, log_b, packing, *scores)
 
     monkeypatch.setattr(module, "best_scores", counted)
-    monkeypatch.setattr("seqmodels.inference.chains.segments._has_numba", lambda: False)  # loops need no segments
+    monkeypatch.setattr(
+        "seqmodels.inference.chains.parallel_segments._has_numba", lambda: False
+    )  # loops need no segments
     best_paths(trellis("mixed", 128))
     assert sizes == [13]
     best_paths(trellis("apart", 128))
@@ -114,7 +116,7 @@ def test_scores_far_below_zero_stay_exact() -> None:
 
 def test_scores_of_thousands_of_frames_stay_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Paths of a chain that never moves, 4e5 nats below frames' peaks in a segment and a few nats from one another."""
-    monkeypatch.setattr("seqmodels.inference.chains.segments._has_numba", lambda: False)
+    monkeypatch.setattr("seqmodels.inference.chains.parallel_segments._has_numba", lambda: False)
     whole_nats = np.random.default_rng(0).integers(-4000, 0, size=(640, 3)).astype(float)
     whole_nats[-1] += (whole_nats.sum(0).min() - whole_nats.sum(0)) + np.array([-1.0, 0.0, -2.0])
     third, log_b = torch.full((3,), 1 / 3, dtype=torch.float64), torch.as_tensor(whole_nats)
@@ -142,7 +144,7 @@ def test_a_long_sequence_decodes_as_its_frames_say(monkeypatch: pytest.MonkeyPat
     path = np.repeat(np.random.default_rng(0).integers(3, size=500), 10)
     model = HMM.from_parameters(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), emission=np.eye(3))
     monkeypatch.setattr(
-        "seqmodels.inference.chains.segments._has_numba", lambda: False
+        "seqmodels.inference.chains.parallel_segments._has_numba", lambda: False
     )  # compiled loops need no segments
     assert not Segments.fastest([len(path)], 3, torch.float32).is_whole
     assert (model.decode([path])[0] == path).all()

@@ -140,7 +140,7 @@ def test_the_weights_given_are_left_alone():
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"model_type": "llama"}, "model_type is 'llama'; pass a model of type 'gpt2', 'bert' or 't5'"),
+        ({"model_type": "llama"}, "model_type is 'llama'; pass a model of type 'gpt2' or 'bert'"),
         ({"activation_function": "silu"}, "the activation 'silu' is not supported"),
         ({"bos_token_id": None}, "start is symbol None but there are 7; pass one from 0 to 6"),
         ({"scale_attn_weights": False}, "gpt2 with scale_attn_weights=False is not supported"),

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 
 import seqmodels as sm
-from seqmodels.wrappers.adapt.markov import _Affine, _state_space
+from seqmodels.wrappers.adapt.hmm_libraries import _Affine, _state_space
 
 GENERATOR = torch.Generator().manual_seed(0)
 

@@ -39,9 +39,10 @@ def position(comparison: ComparisonData) -> Section | None:
 
 
 def _position_in_words(comparison: ComparisonData) -> str:
-    """Return a sentence on how far each model is ahead of the baseline in the first steps and in the later ones.
+    """Return sentences on how many nats per unit each model leads the baseline by in the first steps, and later.
 
-    With few sequences the sentence only says that positions cannot be compared.
+    The first steps are ``N_FIRST_STEPS`` of each sequence. With fewer than ``MIN_SEQUENCES`` sequences the text only
+    says that positions cannot be compared.
     """
     if len(comparison.test) < MIN_SEQUENCES:
         return (

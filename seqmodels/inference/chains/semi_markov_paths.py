@@ -15,13 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodels.inference.chains.log_space import finite
+from seqmodels.inference.chains.log_weights import finite
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.semi_markov import (
     Durations,
     SemiMarkovFiltered,
     SemiMarkovTrellis,
     best_segments,
+    cumulated,
     forward_pass,
 )
 
@@ -118,8 +119,7 @@ def k_best_segments(trellis: SemiMarkovTrellis, k: int) -> list[tuple[Tensor, Te
     trellis = of_runs(trellis)
     log_b, peaks = trellis.relative
     d = trellis.durations
-    first_at_least = torch.logaddexp(d.log_first, d.log_first_longer)
-    tables = [t.cpu().numpy() for t in (d.log_pmf, d.log_first, d.log_at_least, first_at_least)]
+    tables = [t.cpu().numpy() for t in (d.log_pmf, d.log_first, d.log_at_least, d.log_first_at_least)]
     final = None if trellis.final is None else trellis.final.log().cpu().numpy()
     initial = trellis.log_initial[trellis.packing.rank]
     each = trellis.packing.split(log_b), trellis.packing.totals(peaks).tolist(), initial, trellis.log_matrices_of_each
@@ -157,10 +157,7 @@ class _ListOfSegments:
         """
         n_steps, n_states = log_b.shape
         pmf, first_pmf, at_least, first_at_least = self.tables
-        is_zero = np.isneginf(log_b)
-        none = np.zeros((1, n_states))
-        level = np.concatenate([none, np.where(is_zero, 0.0, log_b).cumsum(0)])
-        n_zeros = np.concatenate([none, is_zero.cumsum(0)])
+        level, n_zeros = cumulated(log_b)
         start = np.full((n_steps, n_states, self.k), -np.inf)  # scores of the best that begin at a step
         start[0, :, 0] = self.initial
         came_from = np.zeros((n_steps, n_states, self.k), np.int64)  # state before times k plus its rank

@@ -1,14 +1,16 @@
 """Chains whose densities depend on the last p + 1 states, ``b(x_t | z_t, z_t-1, .., z_t-p)`` (Hamilton 1989).
 
 The tuple ``(z_t, .., z_t-p)`` is a Markov chain of ``K^(p+1)`` states, each of which leads to only K others. A step
-sums over the oldest state of the tuple, and then multiplies by the transition into the new one,
+multiplies by the transition into the new state, and sums over the oldest state of the tuple,
 
-    ``m_t(z_t, .., z_t-p+1) = Σ_{z_t-p} alpha_t(z_t, .., z_t-p)``
-    ``alpha_t+1(z_t+1, z_t, .., z_t-p+1) ∝ m_t(z_t, .., z_t-p+1) a(z_t, z_t+1) b_t+1(..)``,
+    ``alpha_t(z_t, .., z_t-p) ∝ m_t-1(z_t-1, .., z_t-p) a_t(z_t-1, z_t) b_t(..)``
+    ``m_t(z_t, .., z_t-p+1) = Σ_{z_t-p} alpha_t(z_t, .., z_t-p)``,
 
 which takes ``K^(p+1)`` terms, where the transition matrix of the tuples has ``K^(2p+2)`` (Kim and Nelson 1999,
-*State-space models with regime switching*, section 4.2). Everything is computed in logarithms and float64. For few
-sequences of many steps the passes are compiled loops, if numba is installed (``compiled_last_states``).
+*State-space models with regime switching*, section 4.2). Messages and beliefs of the last p states are all that a step
+needs. Transitions may differ from step to step. A chain whose densities depend on the newest state alone is one with
+p = 1 whose densities are written once for all earlier states. Everything is computed in logarithms and float64. For few
+sequences of many steps the passes are compiled loops, if numba is installed (``compiled_lagged_states``).
 
 A tuple is written as two numbers: its newest state, and an index of its p earlier states among M = K^p,
 ``Σ_k z_t-k K^(p-k)``. States before the first step are written as state 0; the densities of the first p steps must not
@@ -23,15 +25,14 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import is_compiling
-from seqmodels.inference.chains.log_space import finite, relative_to_largest
+from seqmodels.inference.chains.log_weights import draw, finite, relative_to_largest
 from seqmodels.inference.chains.packing import Packing
-from seqmodels.inference.chains.sampling import draw
 
-MOST_TERMS_COMPILED = 1 << 12  # number of sums at one time above which tensor operations are as fast
+MOST_TERMS_COMPILED = 1 << 14  # number of sums at one time above which tensor operations are as fast
 
 
 @dataclass(frozen=True)
-class LastStatesTrellis:
+class LaggedStatesTrellis:
     """The problem of inference on n packed sequences of N rows, whose densities depend on the last p + 1 of K states.
 
     Attributes:
@@ -39,7 +40,8 @@ class LastStatesTrellis:
         log_transition: log-probabilities of the transitions, ``(K, K)``, or ``(N, K, K)`` those into each row; the
             values of first rows are not read.
         log_final: log p(end | z_T), ``(K,)``; None if the end is no event.
-        log_b: log p(x_t | z_t, earlier states), ``(N, K, M)`` float64, for the M = K^p combinations of earlier states.
+        log_b: log p(x_t | z_t, earlier states), ``(N, K, M)`` float64, for the M = K^p combinations of earlier states,
+            or ``(N, K, 1)`` if they depend on no earlier state, where p = 1.
         packing: how the N rows make up the n sequences.
     """
 
@@ -54,21 +56,20 @@ class LastStatesTrellis:
         """K, the number of states of one step."""
         return self.log_b.shape[1]
 
-    def into(self, rows: slice) -> Tensor:
-        """Return the log-probabilities of the transitions into the r packed rows of a slice, ``(r, K, K)``.
-
-        If they are the same at all steps, the result is ``(1, K, K)``.
-        """
-        return self.log_transition[None] if self.log_transition.dim() == 2 else self.log_transition[rows]
+    @property
+    def log_a(self) -> Tensor:
+        """Log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows."""
+        return self.log_transition[None] if self.log_transition.dim() == 2 else self.log_transition
 
     @property
     def log_ends(self) -> Tensor:
-        """Log-probability of the end after each state, ``(K,)``; zeros if the end is no event."""
-        return self.log_b.new_zeros(self.n_states) if self.log_final is None else self.log_final
+        """Log-probability of the end after each state, ``(n, K)``; zeros if the end is no event."""
+        log_final = self.log_b.new_zeros(self.n_states) if self.log_final is None else self.log_final
+        return log_final.expand(self.packing.n_sequences, -1)
 
 
 @dataclass(frozen=True)
-class LastStatesFiltered:
+class LaggedStatesFiltered:
     """Results of a forward pass with N rows, K states and M = K^p tuples of p earlier states.
 
     Attributes:
@@ -89,7 +90,7 @@ class LastStatesFiltered:
 
 
 @dataclass(frozen=True)
-class LastStatesPosterior:
+class LaggedStatesPosterior:
     """Results of forward-backward with N rows, K states and M = K^p tuples of p earlier states.
 
     Attributes:
@@ -166,77 +167,100 @@ def _joined(merged: Tensor, log_a: Tensor) -> Tensor:
 # -- the passes --------------------------------------------------------------------------------------------------------
 
 
-def forward_pass(trellis: LastStatesTrellis) -> LastStatesFiltered:
+def forward_pass(trellis: LaggedStatesTrellis) -> LaggedStatesFiltered:
     """Run the forward pass: compute the distribution of the last p + 1 states after each step."""
     log_b, peak = _relative(trellis.log_b)
-    log_alpha, log_scale, _ = _forward(trellis, log_b)
-    last = torch.logsumexp(log_alpha[trellis.packing.last], 2)
-    return LastStatesFiltered(log_alpha, log_scale + peak, torch.logsumexp(last + trellis.log_ends, 1))
+    log_alpha, log_scale, _ = forward(trellis.packing, trellis.log_a, log_b, trellis.log_initial)
+    return LaggedStatesFiltered(log_alpha, log_scale + peak, _log_end(trellis, log_alpha))
 
 
-def forward_backward_pass(trellis: LastStatesTrellis) -> LastStatesPosterior:
+def forward_backward_pass(trellis: LaggedStatesTrellis) -> LaggedStatesPosterior:
     """Run the E-step; a sequence of probability zero has ``log_prob`` -inf and adds nothing to the expected counts."""
     packing = trellis.packing
     log_b, peak = _relative(trellis.log_b)
-    log_alpha, log_scale, merged = _forward(trellis, log_b)
-    gamma, transitions = _backward(trellis, log_b, log_alpha, log_scale, merged)
+    ran = log_alpha, log_scale, _ = forward(packing, trellis.log_a, log_b, trellis.log_initial)
+    gamma, transitions = backward(packing, trellis.log_a, log_b, trellis.log_ends, *ran)
     marginal = gamma.sum(2)
-    ends = torch.logsumexp(torch.logsumexp(log_alpha[packing.last], 2) + trellis.log_ends, 1)
-    log_prob = packing.totals(log_scale + peak) + ends
+    log_prob = packing.totals(log_scale + peak) + _log_end(trellis, log_alpha)
     first, last = marginal[packing.rank].sum(0), marginal[packing.last].sum(0)
-    return LastStatesPosterior(log_prob, gamma, transitions, first, last)
+    return LaggedStatesPosterior(log_prob, gamma, transitions, first, last)
 
 
-def _forward(trellis: LastStatesTrellis, log_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Run the forward pass on ``log_b``, log-densities less the largest of each row, ``(N, K, M)``.
+def _log_end(trellis: LaggedStatesTrellis, log_alpha: Tensor) -> Tensor:
+    """Return log p(end | x) of each sequence, ``(n,)``, from the ``log_alpha`` of ``LaggedStatesFiltered``."""
+    return torch.logsumexp(torch.logsumexp(log_alpha[trellis.packing.last], 2) + trellis.log_ends, 1)
+
+
+def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Run the forward pass over the last p + 1 of K states; M = K^p is the number of combinations of p states.
+
+    Args:
+        packing: packing of the N rows.
+        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows; first
+            rows are not read.
+        log_b: log-densities less the largest of their row, ``(N, K, M)``, or ``(N, K, 1)`` if they depend on no earlier
+            state, where p = 1.
+        log_start: log p(first state), ``(n, K)`` by rank (longest first).
 
     Returns:
-        log p(z_t, earlier states | x_<=t), ``(N, K, M)``; log p(x_t | x_<t) less the largest log-density of the row,
-        ``(N,)``; and the first result with the oldest state summed out, ``(N, M)``.
+        log p(z_t, earlier states | x_<=t), or log p(z_t | x_<=t), in the shape of ``log_b``; log p(x_t | x_<t) relative
+        to the largest density of the row, ``(N,)``; and log p(last p states | x_<=t), ``(N, M)``. All are -inf from the
+        first impossible step on.
     """
-    packing = trellis.packing
-    if _runs_compiled(trellis):
-        from seqmodels.inference.chains import compiled_last_states
+    if runs_compiled(packing, log_b):
+        from seqmodels.inference.chains import compiled_lagged_states
 
-        return compiled_last_states.forward(packing, trellis.into(slice(None)), log_b, trellis.log_initial)
-    log_alpha, log_scale = log_b.new_empty(log_b.shape), log_b.new_empty(len(log_b))
-    merged = log_b[:, 0].new_empty(log_b[:, 0].shape)
-    predicted = first_tuples(trellis.log_initial, log_b.shape[2])
-    before = slice(0)
-    for t, (low, high) in enumerate(packing.blocks):
-        if t:
-            predicted = _joined(merged[before][: high - low], trellis.into(slice(low, high)))
+        return compiled_lagged_states.forward(packing, log_a, log_b, log_start)
+    n_rows, k, depth = log_b.shape
+    log_alpha, log_scale = torch.empty_like(log_b), log_b.new_empty(n_rows)
+    merged = log_b.new_empty(n_rows, max(k, depth))
+    before, predicted = 0, first_tuples(log_start, depth)
+    for low, high in packing.blocks:
+        if low:
+            predicted = _joined(merged[before : before + high - low], _into(log_a, low, high))
+            predicted = predicted if depth >= k else without_oldest(predicted).unsqueeze(2)
         joint = predicted + log_b[low:high]
         log_scale[low:high] = torch.logsumexp(joint.flatten(1), 1)
         log_alpha[low:high] = joint - finite(log_scale[low:high])[:, None, None]
-        merged[low:high] = without_oldest(log_alpha[low:high])
-        before = slice(low, high)
+        merged[low:high] = without_oldest(log_alpha[low:high]) if depth >= k else log_alpha[low:high, :, 0]
+        before = low
     return log_alpha, log_scale, merged
 
 
-def _backward(
-    trellis: LastStatesTrellis, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor, merged: Tensor
+def backward(
+    packing: Packing,
+    log_a: Tensor,
+    log_b: Tensor,
+    log_end: Tensor,
+    log_alpha: Tensor,
+    log_scale: Tensor,
+    merged: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return p(z_t, earlier states | x), ``(N, K, M)``, and p(z_t-1, z_t | x), ``(N, K, K)``.
+    """Run the backward pass.
 
-    ``log_alpha``, ``log_scale`` and ``merged`` are the results of ``_forward``.
+    Args:
+        packing, log_a, log_b: arguments of ``forward``.
+        log_end: log-probabilities of the end after each state, ``(n, K)`` by rank (longest first).
+        log_alpha, log_scale, merged: results of ``forward``.
+
+    Returns:
+        p(z_t, earlier states | x), or p(z_t | x), in the shape of ``log_b``, and p(z_t-1, z_t | x), ``(N, K, K)``,
+        zeros in first rows.
     """
-    packing = trellis.packing
-    if _runs_compiled(trellis):
-        from seqmodels.inference.chains import compiled_last_states
+    if runs_compiled(packing, log_b):
+        from seqmodels.inference.chains import compiled_lagged_states
 
-        return compiled_last_states.backward(
-            packing, trellis.into(slice(None)), log_b, trellis.log_ends, log_alpha, log_scale, merged
-        )
-    n_rows, k, m = log_b.shape
+        return compiled_lagged_states.backward(packing, log_a, log_b, log_end, log_alpha, log_scale, merged)
+    n_rows, k, depth = log_b.shape
+    m, alike = merged.shape[1], k if depth >= k else 1  # combinations, and tuples with the same last p states
     gamma, transitions = log_b.new_zeros(log_b.shape), log_b.new_zeros(n_rows, k, k)
     ahead, after = log_b[:0], 0  # log of b_t+1 beta_t+1 / c_t+1 of sequences that go on, and their first row
     for low, high in reversed(packing.blocks):
         n = len(ahead)
-        to_next = ahead.view(n, k, k, m // k) + trellis.into(slice(after, after + n)).mT.unsqueeze(-1)  # (n, j, i, ..)
+        to_next = ahead.view(n, k, alike, m // k) + _into(log_a, after, after + n).mT.unsqueeze(-1)  # (n, j, i, ..)
         of_next = torch.logsumexp(to_next, 1).view(n, m, 1)  # whatever the oldest state is
-        ends = trellis.log_ends[None, :, None].expand(high - low - n, -1, m)
-        log_beta = torch.cat([of_next.expand(n, m, k).reshape(n, k, m), ends])
+        ends = log_end[n : high - low, :, None].expand(-1, -1, depth)
+        log_beta = torch.cat([of_next.expand(n, m, alike).reshape(n, k, depth), ends])
         joint = log_alpha[low:high] + log_beta
         norm = finite(torch.logsumexp(joint.flatten(1), 1))[:, None, None]
         gamma[low:high] = (joint - norm).exp()
@@ -247,45 +271,55 @@ def _backward(
     return gamma, transitions
 
 
-def _runs_compiled(trellis: LastStatesTrellis) -> bool:
-    """Return True if the arithmetic at each time is so little that compiled loops are faster than tensors."""
-    n_times, log_b = len(trellis.packing.batch_sizes), trellis.log_b
-    few_terms = log_b.numel() <= n_times * MOST_TERMS_COMPILED
+def _into(log_a: Tensor, low: int, high: int) -> Tensor:
+    """Return the log-probabilities of the transitions into rows ``low .. high - 1``, or ``(1, K, K)`` for all rows."""
+    return log_a if len(log_a) == 1 else log_a[low:high]
+
+
+def runs_compiled(packing: Packing, log_b: Tensor) -> bool:
+    """Return True if the arithmetic at each time is so little that compiled loops are faster than tensors.
+
+    ``log_b`` is explained in ``forward``.
+    """
+    n_rows, k, depth = log_b.shape
+    few_terms = n_rows * k * max(k, depth) <= len(packing.batch_sizes) * MOST_TERMS_COMPILED
     return few_terms and not log_b.is_cuda and is_compiling()
 
 
-def best_paths(trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:
+def best_paths(trellis: LaggedStatesTrellis) -> tuple[list[Tensor], Tensor]:
     """Return the most probable path of states of each sequence, ``(T,)``, and log p(path, x), ``(n,)`` (Viterbi)."""
-    log_b, packing = trellis.log_b, trellis.packing
-    if _runs_compiled(trellis):
-        from seqmodels.inference.chains import compiled_last_states
+    packing, log_a, log_b = trellis.packing, trellis.log_a, trellis.log_b
+    if runs_compiled(packing, log_b):
+        from seqmodels.inference.chains import compiled_lagged_states
 
-        return compiled_last_states.best_paths(
-            packing, trellis.into(slice(None)), log_b, trellis.log_initial, trellis.log_ends
+        path, log_prob = compiled_lagged_states.best_paths(
+            packing, log_a, log_b, trellis.log_initial, trellis.log_ends, 0.0
         )
-    n_rows, k, m = log_b.shape
-    oldest = torch.zeros(n_rows, m, dtype=torch.int64, device=log_b.device)  # oldest state of the tuple before
-    delta = log_b.new_empty(log_b.shape)
-    best = first_tuples(trellis.log_initial, m)
-    for t, (low, high) in enumerate(packing.blocks):
-        if t:
-            merged, oldest[low:high] = _by_oldest(best[: high - low]).max(2)
-            best = _joined(merged, trellis.into(slice(low, high)))
-        best = delta[low:high] = best[: high - low] + log_b[low:high]
-    ends = (delta[packing.last] + trellis.log_ends[:, None]).flatten(1)
-    log_prob, last = ends.max(1)
+        return list(path.split(packing.lengths.tolist())), log_prob
+    log_b, peak = _relative(log_b)
+    (n_rows, k, _), m = log_b.shape, max(log_b.shape[1:])
+    oldest = torch.zeros(n_rows, m, dtype=torch.int64, device=log_b.device)  # of the best tuple of each combination
+    best, level = log_b.new_empty(packing.n_sequences, m), log_b.new_zeros(packing.n_sequences)
+    predicted = first_tuples(trellis.log_initial, m)
+    for low, high in packing.blocks:
+        n = high - low
+        if low:
+            predicted = _joined(best[:n], _into(log_a, low, high))
+        best[:n], oldest[low:high] = _by_oldest(predicted + log_b[low:high]).max(2)
+        largest = finite(best[:n].amax(1))
+        best[:n] -= largest[:, None]
+        level[:n] += peak[low:high] + largest
+    log_prob, index = (best + trellis.log_ends.repeat_interleave(m // k, 1)).max(1)
     states = torch.empty(n_rows, dtype=torch.int64, device=log_b.device)
-    index = last[packing.order]  # index of the tuple of each running sequence, by rank
     for low, high in reversed(packing.blocks):
-        now = index[: high - low]
-        states[low:high] = now // m
-        before = now % m  # the tuple before, without its oldest state
+        now = index[: high - low]  # combination of the last p states of each running sequence, by rank
+        states[low:high] = now // (m // k)
         index = index.clone()
-        index[: high - low] = before * k + oldest[low:high].gather(1, before[:, None])[:, 0]
-    return packing.split(states), log_prob
+        index[: high - low] = now % (m // k) * k + oldest[low:high].gather(1, now[:, None])[:, 0]
+    return packing.split(states), (log_prob + level)[packing.rank]
 
 
-def sample_paths(trellis: LastStatesTrellis, n: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
+def sample_paths(trellis: LaggedStatesTrellis, n: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
     """Draw ``n`` paths of each sequence, ``(T, n)``, from p(z | x), and return them with log p(x), ``(n_sequences,)``.
 
     A sequence whose log p(x) is -inf has no path, and the states returned for it mean nothing.
@@ -293,7 +327,7 @@ def sample_paths(trellis: LastStatesTrellis, n: int, generator: torch.Generator)
     filtered, packing = forward_pass(trellis), trellis.packing
     n_rows, k, m = trellis.log_b.shape
     states = torch.empty(n_rows, n, dtype=torch.int64, device=trellis.log_b.device)
-    ends = (filtered.log_alpha[packing.last] + trellis.log_ends[:, None]).flatten(1)
+    ends = (filtered.log_alpha[packing.last] + trellis.log_ends.unsqueeze(2)).flatten(1)
     index = draw(ends.unsqueeze(1).expand(-1, n, -1), generator)[packing.order].clamp(min=0)  # (n_sequences, n)
     for t, (low, high) in reversed(list(enumerate(packing.blocks))):
         now = index[: high - low]

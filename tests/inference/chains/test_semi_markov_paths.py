@@ -9,14 +9,14 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from seqmodels.inference.chains.segment_paths import (
+from seqmodels.inference.chains.semi_markov import best_segments, forward_pass
+from seqmodels.inference.chains.semi_markov_paths import (
     best_segment_alignments,
     k_best_segments,
     log_prob_of_segment_paths,
     log_steps_left,
     of_runs,
 )
-from seqmodels.inference.chains.semi_markov import best_segments, forward_pass
 from tests.inference.chains.test_semi_markov import (
     CHAINS,
     Array,

@@ -1,0 +1,52 @@
+"""Transitions and first states that depend on the inputs u_t of a step, by multinomial logistic regression.
+
+The transitions into a step are ``a_t(i, j) ∝ a(i, j) exp(w_ij · u_t)``, and the distribution of a first state is
+``π_1(j) ∝ π(j) exp(w_j · u_1)``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from seqmodels.inference.chains.log_weights import safe_log
+
+
+def log_transitions(transition: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
+    """Return the log-probabilities of the transitions into each of N steps, ``(N, K, K)``.
+
+    Their gradients are zero at structural zeros.
+
+    Args:
+        transition: transition probabilities for inputs of zero, ``(K, K)``; a zero here is a zero at every step.
+        slopes: change of the log-probabilities with each input, before each row is normalised, ``(K, K, U)``.
+        inputs: inputs of each step, ``(N, U)``.
+
+    >>> slopes = torch.zeros(2, 2, 1, dtype=torch.float64)
+    >>> slopes[0, 1] = torch.tensor(9.0).log()
+    >>> even = torch.full((2, 2), 0.5, dtype=torch.float64)
+    >>> log_transitions(even, slopes, torch.tensor([[0.0], [1.0]])).exp()[:, 0]
+    tensor([[0.5000, 0.5000],
+            [0.1000, 0.9000]], dtype=torch.float64)
+    """
+    k = len(transition)
+    logits = (inputs.to(slopes) @ slopes.flatten(0, 1).T).view(-1, k, k)
+    return torch.log_softmax(safe_log(transition.to(slopes)) + logits, -1)
+
+
+def log_initial(initial: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
+    """Return the log-probabilities of the first state of each of n sequences, ``(n, K)``.
+
+    Their gradients are zero at structural zeros.
+
+    Args:
+        initial: distribution of the first state for inputs of zero, ``(K,)``.
+        slopes: change of the log-probabilities with each input, before they are normalised, ``(K, U)``.
+        inputs: inputs of the first step of each sequence, ``(n, U)``.
+
+    >>> slopes = torch.tensor([[1.0], [10.0]]).log()
+    >>> log_initial(torch.tensor([0.5, 0.5]), slopes, torch.tensor([[0.0], [1.0]])).exp()
+    tensor([[0.5000, 0.5000],
+            [0.0909, 0.9091]])
+    """
+    return torch.log_softmax(safe_log(initial.to(slopes)) + inputs.to(slopes) @ slopes.T, -1)
