@@ -23,7 +23,7 @@ from seqmodels.common.parameters import Seed, checked, checked_but, undone_on_fa
 from seqmodels.encodings.defaults import may_have_unseen_symbols
 from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.inputs import InputScaling, chosen_inputs
-from seqmodels.encodings.precision import DTYPES, in_float64
+from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.text import symbol_names
@@ -999,21 +999,22 @@ class HiddenChainModel(SequenceModel):
             first: the row of first frames of a series, which are no steps; None repeats that of the first step.
             of_few: the same algorithm on few frames, which returns None where it may have lost precision.
         """
-        examples = self._state_examples(X, y)
-        few = None
-        if of_few is not None and not need_float64(examples):
-            few = self._few_frames(chain, self._emission_of(chain), examples)
+        examples, emission = self._state_examples(X, y), self._emission_of(chain)
+        is_large = need_float64(examples)
+        few = None if of_few is None or is_large else self._few_frames(chain, emission, examples)
         results = None if few is None or of_few is None else of_few(few)
         if results is None:
-            results = [result.cpu().numpy() for result in self._states_of_examples(chain, examples, algorithm)]
+            each = self._states_of_examples(chain, emission, examples, algorithm, is_large=is_large)
+            results = [result.cpu().numpy() for result in each]
         return of_each_frame(examples, results, first) if of_steps else results
 
     def _states_of_each(
         self, chain: HiddenChain[Any], X: Any, y: Any, algorithm: BatchAlgorithm[Result]
     ) -> tuple[list[Example], list[Result]]:
         """Return the encoded sequences, and the result of an inference algorithm such as Viterbi's for each."""
-        examples = self._state_examples(X, y)
-        return examples, self._states_of_examples(chain, examples, algorithm)
+        examples, emission = self._state_examples(X, y), self._emission_of(chain)
+        is_large = need_float64(examples)
+        return examples, self._states_of_examples(chain, emission, examples, algorithm, is_large=is_large)
 
     def _state_examples(self, X: Any, y: Any) -> list[Example]:
         data = checked_data(self, X, y)
@@ -1023,12 +1024,20 @@ class HiddenChainModel(SequenceModel):
 
     @torch.no_grad()
     def _states_of_examples(
-        self, chain: HiddenChain[Any], examples: list[Example], algorithm: BatchAlgorithm[Result]
+        self,
+        chain: HiddenChain[Any],
+        emission: Emission,
+        examples: list[Example],
+        algorithm: BatchAlgorithm[Result],
+        *,
+        is_large: bool,
     ) -> list[Result]:
-        """Return the result of an inference algorithm for each example, in float64 where float32 would overflow."""
-        precise = in_float64(self) if need_float64(examples) else self
-        parameters, emission = self.parameters_.to(self._device()), self._emission_of(chain)
-        corpus = self._corpus(chain, emission, examples, DTYPES[precise.dtype_])
+        """Return the result of an inference algorithm for each example, in float64 if ``is_large``.
+
+        ``is_large`` must be True if float32 would overflow.
+        """
+        parameters = self.parameters_.to(self._device())
+        corpus = self._corpus(chain, emission, examples, torch.float64 if is_large else DTYPES[self.dtype_])
         results: dict[int, Result] = {}
         for batch, trellis in chain.each_trellis(parameters, emission, corpus):
             results.update(zip(batch.indices, algorithm(batch, trellis), strict=True))

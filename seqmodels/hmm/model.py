@@ -28,6 +28,7 @@ from seqmodels.hmm.learning.first_state import Start, check_initial
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments, StartChoice
 from seqmodels.hmm.learning.priors import Pseudocounts
+from seqmodels.hmm.topology import check_allowed
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import Observation
 from seqmodels.sequences.measure import Length
@@ -213,7 +214,8 @@ class HMM(HiddenChainModel):
 
         Raises:
             ValueError: rows do not sum to one, probabilities are negative, shapes do not fit, values are out of range,
-                or a variance is below the floor; there are slopes without inputs, or inputs that nothing depends on.
+                or a variance is below the floor; transitions that ``topology`` does not allow; there are slopes without
+                inputs, or inputs that nothing depends on.
 
         >>> chain = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.2, 0.8]], "rates": [[1.0], [5.0]]}
         >>> slopes = [[[0.0], [0.3]], [[0.0], [0.0]]]
@@ -244,8 +246,9 @@ class HMM(HiddenChainModel):
         parameters = model._with_given_slopes(parameters, given)
         start: Start = "free" if model.start == "auto" else model.start
         model._set_fitted(parameters, start)
+        chosen = model._fitted_chain.options
+        check_allowed(parameters, chosen.topology, model.topology)
         if start != "free":
-            chosen = model._fitted_chain.options
             chosen.check_first_state(start, model.algorithm, length)
             check_initial(parameters, start, chosen.topology)
         return model

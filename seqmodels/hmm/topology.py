@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -231,12 +232,33 @@ def restrict(parameters: Parameters, topology: Topology) -> Parameters:
 
 def breaks(parameters: Parameters, topology: Topology) -> bool:
     """Return True if the parameters give probability to a start, transition or end that the topology does not allow."""
+    return next(_forbidden(parameters, topology), None) is not None
+
+
+def check_allowed(parameters: Parameters, topology: Topology, choice: Any, *, rows: str = "transition") -> None:
+    """Raise ``ValueError`` for a start, transition or end of given parameters that the topology does not allow.
+
+    ``choice`` is the user's argument ``topology``, and ``rows`` the name of the user's argument for the transitions.
+    """
+    for name, place, value in _forbidden(parameters, topology):
+        raise ValueError(
+            f"{rows if name == 'transition' else name}{place} is {value:g}, but topology={choice!r} does not allow it; "
+            "pass 0 there, or leave topology out"
+        )
+
+
+def _forbidden(parameters: Parameters, topology: Topology) -> Iterator[tuple[str, list[int], float]]:
+    """Yield the array, place and value of each probability above zero that the topology does not allow."""
     k = len(parameters.initial)
-    if ((parameters.initial > 0) & ~topology.initial_mask(k)).any():
-        return True
-    if ((parameters.transition > 0) & ~topology.transition_mask(k)).any():
-        return True
-    return parameters.final is not None and bool(((parameters.final > 0) & ~topology.final_mask(k)).any())
+    masks = {
+        "initial": topology.initial_mask(k),
+        "transition": topology.transition_mask(k),
+        "final": topology.final_mask(k),
+    }
+    for name, mask in masks.items():
+        values: Tensor | None = getattr(parameters, name)
+        for place in () if values is None else ((values > 0) & ~mask).nonzero().tolist():
+            yield name, place, float(values[tuple(place)])
 
 
 def _mask(name: str, values: Any, shape: tuple[int, ...]) -> Tensor:

@@ -170,11 +170,7 @@ def test_what_is_frozen_stays(frozen: Any, still: list[str], rows: Any) -> None:
         ({"training__frozen": ("emission",)}, 2 + 6),
         ({"training__frozen": ("initial", "transition", "emission")}, 0),
         ({"training__frozen": Frozen(transition=[1], emission=[0, 2])}, 2 + 4 + 4),
-        (
-            {"training__frozen": Frozen(emission=[0]), "training__tied": [0, 0, 1]},
-            2 + 6 + 8,
-        ),  # the other of the two still moves it
-        ({"training__frozen": Frozen(emission=[0, 1]), "training__tied": [0, 0, 1]}, 2 + 6 + 4),
+        ({"training__frozen": Frozen(emission=[0]), "training__tied": [0, 0, 1]}, 2 + 6 + 4),  # which freezes both
         ({"training__frozen": ("emission",), "topology": "left-to-right"}, 2),
     ],
     ids=str,
@@ -192,6 +188,72 @@ def test_a_chain_that_memory_cannot_hold_is_refused_at_once() -> None:
         HMM(10**9).fit(words())
     with pytest.raises(ValueError, match=r"n_states of HMM is 20,000, but the data have 2 steps"):
         HMM(20_000).fit([np.array([0, 2**27])])
+
+
+@pytest.mark.parametrize("algorithm", ["em", "stepwise"])
+@pytest.mark.parametrize(
+    ("cls", "observation", "of_emission"),
+    [
+        (HMM, "auto", "means_"),
+        (HMM, Categorical(), "emission_"),
+        (HMM, sm.AutoregressiveGaussian(), "coefficients_"),
+        (sm.hmm.HSMM, "auto", "means_"),
+        (sm.hmm.ContinuousTimeHMM, "auto", "means_"),
+        (sm.hmm.MarkovSwitchingAR, "auto", "means_"),
+    ],
+)
+def test_a_frozen_state_freezes_those_that_are_tied_to_it(
+    cls: Any, observation: Any, of_emission: str, algorithm: Any
+) -> None:
+    x = words() if of_emission == "emission_" else speech()
+    model = made(cls, 3, observation=observation, training__tied=[0, 0, 1], n_init=1, max_iter=2, tol=0).fit(x)
+    before = getattr(model, of_emission)
+    model.set_params(training__frozen=Frozen(emission=[1]), warm_start=True, algorithm=algorithm, max_iter=4).fit(x)
+    after = getattr(model, of_emission)
+    assert (after[:2] == before[:2]).all()
+    assert (after[0] == after[1]).all()
+    assert (after[2] != before[2]).any()
+    if algorithm == "em":
+        assert_rises(model)
+
+
+MEANS: dict[str, Any] = {"means": [[0.0], [1.0], [2.0]], "covariances": [[1.0]] * 3}
+AHEAD = [[0.5, 0.25, 0.25], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "message"),
+    [
+        (HMM.from_parameters, {"initial": [1, 0, 0], "transition": AHEAD, **MEANS}, r"transition\[0, 2\] is 0.25"),
+        (HMM.from_parameters, {"initial": [0.9, 0.1, 0], "transition": np.eye(3), **MEANS}, r"initial\[1\] is 0.1"),
+        (
+            sm.hmm.HSMM.from_parameters,
+            {"initial": [1, 0, 0], "transition": AHEAD, **MEANS},
+            r"transition\[0, 2\] is 0.25",
+        ),
+        (
+            sm.hmm.ContinuousTimeHMM.from_parameters,
+            {"generator": [[-1, 0.7, 0.3], [0, -1, 1], [0, 0, 0]], "initial": [1, 0, 0], **MEANS},
+            r"generator\[0, 2\] is 0.3",
+        ),
+        (
+            sm.hmm.MarkovSwitchingAR.from_parameters,
+            {"initial": [1, 0, 0], "transition": AHEAD, "means": [[0.0], [1.0], [2.0]]}
+            | {"autoregression": [[0.1]], "variances": [1.0]},
+            r"transition\[0, 2\] is 0.25",
+        ),
+    ],
+)
+def test_given_parameters_that_the_topology_forbids_are_refused(make: Any, arguments: Any, message: str) -> None:
+    make(**arguments)
+    with pytest.raises(ValueError, match=f"^{message}, but topology='left-to-right' does not allow it; pass 0 there"):
+        make(**arguments, topology="left-to-right")
+
+
+def test_a_given_end_that_the_topology_forbids_is_refused() -> None:
+    arguments = {"initial": [1, 0], "transition": [[0.5, 0.4], [0, 0.9]], "final": [0.1, 0.1], "emission": np.eye(2)}
+    with pytest.raises(ValueError, match=r"^final\[0\] is 0.1, but topology=LeftToRight\(skips=1, end='last'\)"):
+        HMM.from_parameters(**arguments, topology=LeftToRight(1, "last"))
 
 
 def test_a_warm_start_that_breaks_the_topology_or_the_tie_is_refused() -> None:

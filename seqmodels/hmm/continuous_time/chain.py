@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +21,11 @@ from seqmodels.hmm.continuous_time.rates import RateObjective, checked_generator
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective
+from seqmodels.hmm.learning.options import ChainOptions
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.state_queries import stationary
+from seqmodels.hmm.topology import Arcs, Topology, as_topology
 from seqmodels.inference.chains.continuous_time import (
     generator_of,
     generators_at,
@@ -35,6 +39,11 @@ from seqmodels.training import StopRule
 @dataclass(frozen=True)
 class JumpProcess(FirstOrderChain):
     """A Markov jump process with rates Q, whose transitions over a gap of time are ``P(z_t | z_t-1) = exp(Q gap)``."""
+
+    @cached_property
+    def options(self) -> ChainOptions:
+        topology = _staying(self.arguments.topology, self.n_states)
+        return replace(self.arguments, topology=topology).options()
 
     def n_parameters(self, emission: Emission) -> int:
         free = self.options.free_rows(self.n_states)
@@ -171,6 +180,18 @@ class JumpProcess(FirstOrderChain):
         assert parameters.generator is not None, "of this chain"
         with np.errstate(divide="ignore"):
             return np.asarray(1 / -(parameters.generator.numpy().diagonal() - 0.0))
+
+
+def _staying(choice: Any, n_states: int) -> Topology:
+    """Return the topology with all self-transitions allowed, because in continuous time every state may stay."""
+    if not isinstance(choice, str | Topology) and np.shape(choice) == (n_states, n_states):
+        choice = np.where(np.eye(n_states, dtype=bool), True, choice)  # a state that is never left needs it
+    topology = as_topology(choice, n_states)
+    mask = topology.transition_mask(n_states)
+    if bool(mask.diagonal().all()):
+        return topology
+    stays = (mask | torch.eye(n_states, dtype=torch.bool)).tolist()
+    return Arcs(stays, topology.initial_mask(n_states).tolist(), ordered=topology.is_ordered)
 
 
 def _gaps(example: Example) -> np.ndarray:

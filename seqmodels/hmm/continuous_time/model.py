@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -25,7 +25,7 @@ from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTrain
 from seqmodels.hmm.learning.first_state import Start, check_initial
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments, StartChoice
-from seqmodels.hmm.topology import Arcs, Topology, as_topology
+from seqmodels.hmm.topology import check_allowed
 from seqmodels.inference.chains.continuous_time import generators_at, transition_probabilities
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import Observation
@@ -137,11 +137,7 @@ class ContinuousTimeHMM(HiddenChainModel):
                 f"input_effects names {TIME!r}, which is the times of the steps; pass the times as an input of another "
                 "name, if anything depends on them"
             )
-        choice = self.topology
-        if not isinstance(choice, str | Topology) and np.shape(choice) == (n_states, n_states):
-            choice = np.where(np.eye(n_states, dtype=bool), True, choice)  # a state that is never left needs it
-        topology = _staying(as_topology(choice, n_states), n_states)
-        arguments = (n_states, "given", topology, self.training.tied, self.training.frozen)
+        arguments = (n_states, "given", self.topology, self.training.tied, self.training.frozen)
         return JumpProcess(ChainArguments(*arguments), start, inputs)
 
     @property
@@ -312,15 +308,8 @@ class ContinuousTimeHMM(HiddenChainModel):
             )
         check_initial(parameters, model.start_, topology)
         parameters = model._with_given_slopes(parameters, given)
+        jumps = replace(parameters, transition=torch.as_tensor(q).clamp(min=0.0))
+        check_allowed(jumps, topology, model.topology, rows="generator")
         model._set_fitted(parameters, model.start_)
         model._fitted_chain.check_start(parameters, model._emission, "given")
         return model
-
-
-def _staying(topology: Topology, n_states: int) -> Topology:
-    """Return the topology with all self-transitions allowed, because in continuous time every state may stay."""
-    mask = topology.transition_mask(n_states)
-    if bool(mask.diagonal().all()):
-        return topology
-    stays = (mask | torch.eye(n_states, dtype=torch.bool)).tolist()
-    return Arcs(stays, topology.initial_mask(n_states).tolist(), ordered=topology.is_ordered)

@@ -27,7 +27,7 @@ class Frozen(Configurable):
     Args:
         initial: True to freeze the distribution of the first state.
         transition: states whose transition probabilities, and probability of ending, are frozen.
-        emission: states whose emissions are frozen.
+        emission: states whose emissions are frozen; states that are tied to one of them are frozen with it.
         durations: states whose duration distributions are frozen; only an ``HSMM`` has these.
     """
 
@@ -142,6 +142,10 @@ class Tying:
         """True if no two states share an emission."""
         return self.n_groups == len(self.group)
 
+    def whole_groups(self, is_chosen: Tensor) -> Tensor:
+        """Return a mask ``(K,)`` of every state whose group has a state in ``is_chosen``, ``(K,)``."""
+        return torch.isin(self.group, self.group[is_chosen])
+
     def pool(self, statistics: Statistics, n_earlier: int = 0) -> Statistics:
         """Return sufficient statistics summed over the states of each group: the first axis goes from K states to G
         groups.
@@ -191,6 +195,19 @@ class Constraints:
 
     frozen: Frozen
     tying: Tying
+
+    @classmethod
+    def of(cls, frozen: Frozen, tying: Tying) -> Constraints:
+        """Return the constraints in which a group of tied states is frozen if one of its states is.
+
+        Otherwise an M-step would move the other states away from it, and untie the group.
+        """
+        is_frozen = frozen.rows(frozen.emission, len(tying.group))
+        of_groups = tying.whole_groups(is_frozen)
+        if torch.equal(of_groups, is_frozen):
+            return cls(frozen, tying)
+        states = of_groups.nonzero()[:, 0].tolist()
+        return cls(Frozen(frozen.initial, frozen.transition, states, frozen.durations), tying)
 
     @property
     def frozen_groups(self) -> Tensor:

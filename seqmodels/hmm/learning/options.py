@@ -93,7 +93,7 @@ class ChainOptions:
         """
         return cls(
             as_topology(topology, n_states),
-            Constraints(Frozen.of(frozen, n_states), Tying.from_argument(tied, n_states)),
+            Constraints.of(Frozen.of(frozen, n_states), Tying.from_argument(tied, n_states)),
             chosen_pseudocounts(pseudocount, n_states, length),
         )
 

@@ -101,10 +101,11 @@ class LaggedChain(HiddenChain[LaggedStatesTrellis]):
 
     def filtered(self, parameters: Parameters, trellis: LaggedStatesTrellis) -> FilteredSteps:
         filtered, packing = forward_pass(trellis), trellis.packing
-        beliefs, log_stays_or_moves = packing.split(filtered.log_beliefs), parameters.transition.sum(1).log()
 
         def log_continues(sequence: int, t: int) -> float:
-            return float(torch.logsumexp(beliefs[sequence][t] + log_stays_or_moves, 0))
+            row = int(packing.offsets[t] + packing.rank[sequence])
+            log_belief = torch.logsumexp(filtered.log_alpha[row], 1)
+            return float(torch.logsumexp(log_belief + parameters.transition.sum(1).log(), 0))
 
         return FilteredSteps(packing.split(filtered.steps), filtered.ends, log_continues)
 

@@ -168,7 +168,7 @@ class DeviationEmission(Emission):
         means do not depend on inputs.
         """
         assert past is not None, "an autoregression is always given its past"
-        mean, coefficients, log_variance, *_ = self.unpack(table)
+        mean, coefficients, log_variance, first_mean, first_log_variance = self.unpack(table)
         log_variance = log_variance.clamp(min=math.log(self.observation.min_covariance))
         k = len(table)
         steps, is_early = self._steps(x, past)  # (N, p + 1, D)
@@ -187,10 +187,8 @@ class DeviationEmission(Emission):
             log_b -= 0.5 * (residual.square() * precision + log_variance[:, d, None] + LOG_2PI)
         log_b = log_b.flatten(1)
         if bool(is_early.any()):  # one Gaussian for all states
-            of_first = self.observation.log_prob(
-                self.of_tuples(table)[:1], x[is_early].double(), past[is_early].double()
-            )
-            log_b[is_early] = of_first.unsqueeze(1)
+            first, floor = (first_mean[0], first_log_variance[0]), self.observation.min_covariance
+            log_b[is_early] = gaussian.log_density(x[is_early].double(), *first, "diag", floor).unsqueeze(1)
         return log_b.to(dtype)
 
     def log_prob_by_state(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -27,7 +27,7 @@ from seqmodels.hmm.learning.options import Algorithm, ChainArguments
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.markov_switching.chain import LaggedChain
 from seqmodels.hmm.markov_switching.from_parameters import RawRegressions
-from seqmodels.hmm.topology import breaks
+from seqmodels.hmm.topology import check_allowed
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import AutoregressiveGaussian, Observation
 from seqmodels.sequences import Kind
@@ -255,10 +255,7 @@ class MarkovSwitchingAR(HiddenChainModel):
             with suppress(np.linalg.LinAlgError):  # check_initial names a reducible chain better
                 chain = with_start(chain, model.start, topology)
         check_initial(chain, model.start, topology)
-        if breaks(chain, topology):
-            raise ValueError(
-                f"the parameters allow transitions that topology={model.topology!r} does not; leave it out"
-            )
+        check_allowed(chain, topology, model.topology)
         mean, variance = raw.moments(chain.initial.numpy())
         encoding = Standardize().restore({"mean": mean, "scale": np.sqrt(variance)})
         setting = Setting.from_fitted(encoding, model._own_observation(), length, conditional=False)

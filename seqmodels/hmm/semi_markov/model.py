@@ -30,7 +30,7 @@ from seqmodels.hmm.semi_markov.chain import SemiMarkovChain
 from seqmodels.hmm.semi_markov.durations import DurationName, duration_family
 from seqmodels.hmm.semi_markov.expectations import SegmentEmission
 from seqmodels.hmm.semi_markov.from_parameters import check_successors, duration_table
-from seqmodels.hmm.topology import breaks
+from seqmodels.hmm.topology import check_allowed
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import Observation
 from seqmodels.sequences.measure import Length
@@ -261,10 +261,7 @@ class HSMM(HiddenChainModel):
         model.start_ = "free"
         options_of_chain = model._chain_of(k).options
         check_successors(parameters, options_of_chain.topology.transition_mask(k))
-        if breaks(parameters, options_of_chain.topology):
-            raise ValueError(
-                f"the parameters allow transitions that topology={model.topology!r} does not; leave it out"
-            )
+        check_allowed(parameters, options_of_chain.topology, model.topology)
         model._set_fitted(parameters, "free")
         return model
 

@@ -66,8 +66,8 @@ class SegmentOptions:
         constraints = SegmentConstraints(
             emission,
             durations,
-            _of_group(emission, what.rows(what.emission, k)),
-            _of_group(durations, what.rows(what.durations, k)),
+            emission.whole_groups(what.rows(what.emission, k)),
+            durations.whole_groups(what.rows(what.durations, k)),
         )
         chain = ChainOptions(segments, of_chain, chosen_pseudocounts(arguments.pseudocount, k, length))
         return cls(chain, steps, constraints, what)
@@ -106,11 +106,6 @@ def successors(mask: Tensor, final_mask: Tensor | None) -> Tensor:
     if final_mask is not None:
         is_last &= ~final_mask
     return others | torch.diag(is_last)
-
-
-def _of_group(tying: Tying, is_kept: Tensor) -> Tensor:
-    """Return a mask ``(K,)`` of every state whose group has a state in ``is_kept (K,)``."""
-    return torch.isin(tying.group, tying.group[is_kept])
 
 
 def _tied_durations(choice: Any, n_states: int) -> Tying:

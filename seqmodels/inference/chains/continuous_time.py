@@ -267,15 +267,15 @@ class ExponentialSeries:
         b = generator.clone()
         b.diagonal().add_(rate)
         power = torch.eye(k, dtype=generator.dtype, device=generator.device)
-        powers, reached, n_last = [power], power > 0, 0
+        powers, reached, n_reached, n_last = [power], power > 0, k, 0
         # From the first power that leads to no new state on, N_TERMS more.
         while len(powers) <= n_last + N_TERMS:
             power = power @ b / rate  # powers of B / λ, because its entries are at most one
             powers.append(power)
-            now = reached | (power > 0)
-            if bool((now & ~reached).any()):
-                n_last = len(powers) - 1
-            reached = now
+            if n_reached < k * k:  # else no state is new, and the tests would take longer than the powers
+                reached |= power > 0
+                if (n_now := int(reached.sum())) > n_reached:
+                    n_reached, n_last = n_now, len(powers) - 1
         return cls(rate, torch.stack(powers))
 
     def split(self, size: int) -> Iterator[ExponentialSeries]:

@@ -8,6 +8,8 @@ from torch import Tensor
 
 def safe_log(probabilities: Tensor) -> Tensor:
     """Return logarithms whose gradient is zero, instead of infinite, where a probability is zero."""
+    if not probabilities.requires_grad:
+        return probabilities.log()
     is_possible = probabilities > 0
     return torch.where(is_possible, torch.where(is_possible, probabilities, 1.0).log(), -torch.inf)
 

@@ -90,6 +90,8 @@ class Packing:
     @cached_property
     def sequence(self) -> Tensor:
         """Number of the sequence that each row belongs to, ``(N,)``."""
+        if self.n_sequences == 1:
+            return torch.zeros_like(self.offsets[1:])
         rank = torch.arange(self.n_frames, device=self.offsets.device) - self.offsets[self.time]
         return self.order[rank]
 

@@ -64,7 +64,7 @@ CHAIN: dict[str, Any] = {
         ({"duration_sizes": [1.0, 1.0], "duration_probabilities": [1.0, 0.5]}, "between 0 and 1"),
         ({"durations": [[1.0], [1.0]], "max_duration": 3}, "leave the latter out"),
         ({"durations": [[1.0], [1.0]], "transition": [[0.5, 0.5], [1.0, 0.0]]}, r"transition\[0, 0\] is 0.5"),
-        ({"durations": [[1.0], [1.0]], "topology": "left-to-right"}, "the parameters allow transitions"),
+        ({"durations": [[1.0], [1.0]], "topology": "left-to-right"}, "but topology='left-to-right' does not allow it"),
         ({"durations": [[1.0], [1.0]], "transition": [[0.0, 0.5], [1.0, 0.0]]}, "sum to one"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -96,8 +97,13 @@ def test_compiled_loops_equal_the_recursions(
 def test_compiled_loops_fail_where_the_recursions_do(
     name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trellis = hard_trellis(name, 18, dtype)
+    from seqmodels.inference.chains import compiled_recursions
+
+    monkeypatch.setattr(parallel_segments, "FEWEST_SIDE_BY_SIDE", 0)  # else the long sequence makes them run one by one
+    trellis, loops = hard_trellis(name, 18, dtype), Mock(wraps=compiled_recursions._forward_blocks)
+    monkeypatch.setattr(compiled_recursions, "_forward_blocks", loops)
     compiled = figures(forward_backward_pass(trellis))
+    assert loops.called
     monkeypatch.setattr(parallel_segments, "_has_numba", lambda: False)
     expected = figures(forward_backward_pass(trellis))
     assert (expected["log_prob"] > -torch.inf).any()
