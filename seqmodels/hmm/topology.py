@@ -257,8 +257,9 @@ def _forbidden(parameters: Parameters, topology: Topology) -> Iterator[tuple[str
     }
     for name, mask in masks.items():
         values: Tensor | None = getattr(parameters, name)
-        for place in () if values is None else ((values > 0) & ~mask).nonzero().tolist():
-            yield name, place, float(values[tuple(place)])
+        if values is not None:
+            for place in ((values > 0) & ~mask).nonzero().tolist():
+                yield name, place, float(values[tuple(place)])
 
 
 def _mask(name: str, values: Any, shape: tuple[int, ...]) -> Tensor:

@@ -45,7 +45,7 @@ class ColumnsFamily(ConjugateFamily):
         return [f if f < 0 else g.columns.start + f for g, part in each for f in part.offset_features]
 
     def _split(self, hyper: Tensor) -> tuple[Tensor, ...]:
-        return hyper.split([part.prior(ConjugatePrior(), 1).shape[1] for part in self.parts], 1)
+        return torch.split(hyper, [part.prior(ConjugatePrior(), 1).shape[1] for part in self.parts], 1)
 
     def _of_each(self, of: Callable[[ConjugateFamily, Tensor], Tensor], hyper: Tensor) -> Tensor:
         return torch.cat([of(*each) for each in zip(self._conjugate, self._split(hyper), strict=True)], 1)

@@ -49,7 +49,8 @@ class SharedFamily(ConjugateFamily):
         return self.tying.once(self.inner.log_density(table, hyper), self.is_kept)
 
     def near(self, table: Tensor, prior: Tensor, statistics: Statistics) -> Tensor:
-        near = self.inner.near(*map(self.tying.one_each, (table, prior)), self._pooled(statistics))
+        of_groups, of_prior = self.tying.one_each(table), self.tying.one_each(prior)
+        near = self.inner.near(of_groups, of_prior, self._pooled(statistics))
         return torch.where(self.is_kept[:, None], table, self.tying.spread(near))
 
     def updated(self, prior: Tensor, statistics: Statistics) -> Tensor:

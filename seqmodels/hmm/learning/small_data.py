@@ -85,7 +85,7 @@ class SmallData:
 
     def ended(
         self, parameters: ParametersInLoops, expectations: float, n_rows: int
-    ) -> tuple[Parameters, RunningStatistics]:
+    ) -> tuple[Parameters, RunningStatistics | None]:
         """Return the parameters as tensors, and the running statistics from which ``partial_fit`` continues."""
         return parameters.parameters, RunningStatistics.of_last(parameters.expectations(expectations), n_rows)
 

@@ -64,7 +64,8 @@ class SegmentFamily(ConjugateFamily):
         of_emission, durations = self.with_durations.split(table)
         of_prior, of_durations = self._split(prior)
         near = self.inner.near(of_emission, of_prior, statistics[:-2])
-        of_groups = self.durations.near(*map(self.tying.one_each, (durations, of_durations)), self._pooled(statistics))
+        of_each = self.tying.one_each(durations), self.tying.one_each(of_durations)
+        of_groups = self.durations.near(*of_each, self._pooled(statistics))
         return torch.cat([near, torch.where(self.is_kept[:, None], durations, self.tying.spread(of_groups))], 1)
 
     def _pooled(self, statistics: Statistics) -> Tensor:
