@@ -36,7 +36,6 @@ ONE_OF_EACH = [
         "2 sequences, 5 frames, 2 features: real; 10.0% of the values missing; labels x, y",
     ),
     ("a.fasta", ">s1 a protein\nGAT\nTACA\n>s2\ncat\n", "2 sequences, 10 symbols: A, C, G, T; metadata description"),
-    ("a.fq", "@r1 lane 1\nGATN\n+\n!!@I\n", "1 sequence, 4 symbols: A, G, N, T; metadata description"),
     ("a.jsonl", '["sit", "walk"]\n["sit"]\n', "2 sequences, 3 symbols: sit, walk"),
     ("a.json", "[[0, 2], [1]]", "2 sequences, 3 symbols: 0 to 2"),
     ("a.txt", "to be\n", "1 text, 6 bytes"),
