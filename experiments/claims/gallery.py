@@ -19,8 +19,8 @@ INTRODUCTION = (
     "of the interval. The first lines of a script state its rule. Rules with two outcomes were stated before any "
     "figure was seen; these with three replaced them afterwards, on the same measurements. Budgets are small and were "
     "not tuned: all of it is of this size and these data. Intervals are of 95 %, and wider where the best of several "
-    "was picked. `make experiments` runs them all and writes this page; `python experiments/claims --gallery` writes "
-    "it from the results that are there."
+    "was picked. Minutes are of the clock, whatever else the machine did. `make experiments` runs them all and writes "
+    "this page; `python experiments/claims --gallery` writes it from the results that are there."
 )
 
 
