@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,17 @@ from seqmodels.observations import AutoregressiveGaussian, gaussian
 ROUNDS = 3  # rounds of conditional maximisations in one M-step
 DRAWN_STARTS = 0.5  # share of starts without clusters, because states may differ although their means are equal
 NEGLIGIBLE = 1e-10  # expected steps of a state up to which it counts as never visited
+
+
+class Unknowns(NamedTuple):
+    """The numbers that an M-step changes: means ``(K, D)``, their slopes on inputs ``(K, D, U)``, coefficients ``(K, p,
+    D)`` and log-variances ``(K, D)``.
+    """
+
+    mean: Tensor
+    slopes: Tensor
+    coefficients: Tensor
+    log_variance: Tensor
 
 
 class DeviationEmission(Emission):
@@ -245,14 +256,18 @@ class DeviationEmission(Emission):
         It maximises over coefficients, means and variances in turn, for a few rounds.
         """
         mean, coefficients, log_variance, *first = self.unpack(table)
-        slopes, moments, states = self.slopes(table), statistics[0], tuples(len(table), self.order, table.device)
+        given = statistics[0], tuples(len(table), self.order, table.device)
+        p = Unknowns(mean, self.slopes(table), coefficients, log_variance)
         for _ in range(ROUNDS):
-            updated = self._coefficients(moments, states, mean, slopes, coefficients, log_variance)
-            coefficients = self._unless_frozen(coefficients, updated, is_shared=not self.switching_ar)
-            mean, slopes = self._means(moments, states, mean, slopes, coefficients, log_variance)
-            updated = self._log_variances(moments, states, mean, slopes, coefficients, log_variance)
-            log_variance = self._unless_frozen(log_variance, updated, is_shared=not self.switching_variance)
-        return self.pack(mean, coefficients, log_variance, *first, slopes.flatten(1))
+            updated = self._coefficients(*given, p)
+            p = p._replace(coefficients=self._unless_frozen(p.coefficients, updated, is_shared=not self.switching_ar))
+            mean, slopes = self._means(*given, p)
+            p = p._replace(mean=mean, slopes=slopes)
+            updated = self._log_variances(*given, p)
+            p = p._replace(
+                log_variance=self._unless_frozen(p.log_variance, updated, is_shared=not self.switching_variance)
+            )
+        return self.pack(p.mean, p.coefficients, p.log_variance, *first, p.slopes.flatten(1))
 
     def _unless_frozen(self, before: Tensor, after: Tensor, *, is_shared: bool) -> Tensor:
         """Return the rows of ``after``, with those of ``before`` in place where a state is frozen.
@@ -275,15 +290,7 @@ class DeviationEmission(Emission):
         of_first = (kept(each, is_shared=True) for each in first)
         return self.pack(kept(mean, is_shared=False), of_coefficients, of_variance, *of_first) > 0
 
-    def _coefficients(
-        self,
-        moments: Tensor,
-        states: Tensor,
-        mean: Tensor,
-        slopes: Tensor,
-        coefficients: Tensor,
-        log_variance: Tensor,
-    ) -> Tensor:
+    def _coefficients(self, moments: Tensor, states: Tensor, before: Unknowns) -> Tensor:
         """Return the autoregressive coefficients by weighted least squares, given the means of the states.
 
         Deviations from the means are regressed on the deviations before.
@@ -291,8 +298,9 @@ class DeviationEmission(Emission):
         Args:
             moments: the sums that ``statistics`` returns, ``(S, D, W, W)``, for S tuples of states.
             states: the states of each tuple, the newest first, ``(S, p + 1)``.
-            mean, slopes, coefficients, log_variance: the parameters before the step.
+            before: the numbers before the step.
         """
+        mean, slopes, coefficients, log_variance = before
         k, width = len(mean), self.order + 2
         # Deviations are v times (-mu, identity, -B): (S, D, p + 1, W)
         deviation = torch.eye(width, dtype=moments.dtype, device=moments.device)[1:].expand(*moments.shape[:2], -1, -1)
@@ -308,20 +316,13 @@ class DeviationEmission(Emission):
         change = _solved(gram, cross - (gram @ previous.unsqueeze(-1)).squeeze(-1))
         return (previous + change).mT.expand_as(coefficients)
 
-    def _means(
-        self,
-        moments: Tensor,
-        states: Tensor,
-        mean: Tensor,
-        slopes: Tensor,
-        coefficients: Tensor,
-        log_variance: Tensor,
-    ) -> tuple[Tensor, Tensor]:
+    def _means(self, moments: Tensor, states: Tensor, before: Unknowns) -> tuple[Tensor, ...]:
         """Return the means and their slopes by generalised least squares, given the coefficients.
 
         After subtracting ``Σ_k phi_k x_t-k``, the mean of x_t is a weighted sum of the means of p + 1 states. The
         arguments are as in ``_coefficients``.
         """
+        mean, slopes, coefficients, log_variance = before
         k, n_inputs, newest = len(mean), slopes.shape[2], states[:, 0]
         lags = torch.cat([torch.ones_like(mean).unsqueeze(1), -coefficients], 1)[newest].mT  # (S, D, p + 1)
         is_state = torch.nn.functional.one_hot(states, k).to(moments)  # (S, p + 1, K)
@@ -333,17 +334,14 @@ class DeviationEmission(Emission):
             gram = torch.einsum("sd,sdi,sdj->dij", precision * moments[..., 0, 0], design, design)
             target = (lags * moments[..., 0, 1:]).sum(-1)  # (S, D)
             cross = torch.einsum("sd,sdi->di", precision * target, design)
-        before = torch.cat([mean.T.unsqueeze(2), slopes.transpose(0, 1)], 2).flatten(1)  # (D, K (1 + U))
-        score = cross - (gram @ before.unsqueeze(-1)).squeeze(-1)
+        numbers = torch.cat([mean.T.unsqueeze(2), slopes.transpose(0, 1)], 2).flatten(1)  # (D, K (1 + U))
+        score = cross - (gram @ numbers.unsqueeze(-1)).squeeze(-1)
         if self.is_frozen is not None:  # so that frozen numbers are given, and no unknowns
             is_free = (~self.is_frozen).to(gram).repeat_interleave(1 + n_inputs)
             gram, score = gram * torch.outer(is_free, is_free), score * is_free
-        after = (before + _solved(gram, score)).unflatten(1, (k, -1)).transpose(0, 1)  # (K, D, 1 + U)
-        updated = (after[..., 0], after[..., 1:])
-        return (
-            self._unless_frozen(mean, updated[0], is_shared=False),
-            self._unless_frozen(slopes, updated[1], is_shared=False),
-        )
+        after = (numbers + _solved(gram, score)).unflatten(1, (k, -1)).transpose(0, 1)  # (K, D, 1 + U)
+        each = zip((mean, slopes), (after[..., 0], after[..., 1:]), strict=True)
+        return tuple(self._unless_frozen(old, new, is_shared=False) for old, new in each)
 
     def _equations(
         self, moments: Tensor, precision: Tensor, lags: Tensor, is_state: Tensor, n_inputs: int
@@ -375,15 +373,8 @@ class DeviationEmission(Emission):
             cross += torch.einsum("sdix,sdx->di", explained[..., 1:width], lags[rows])
         return gram, cross
 
-    def _log_variances(
-        self,
-        moments: Tensor,
-        states: Tensor,
-        mean: Tensor,
-        slopes: Tensor,
-        coefficients: Tensor,
-        log_variance: Tensor,
-    ) -> Tensor:
+    def _log_variances(self, moments: Tensor, states: Tensor, before: Unknowns) -> Tensor:
+        mean, slopes, coefficients, log_variance = before
         k, newest = len(mean), states[:, 0]
         lags = torch.cat([torch.ones_like(mean).unsqueeze(1), -coefficients], 1)[newest].mT  # (S, D, p + 1)
         intercept = (lags * mean[states].mT).sum(-1, keepdim=True)
