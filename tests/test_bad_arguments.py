@@ -126,7 +126,6 @@ CASES: dict[str, Callable[[], tuple[Callable[..., Any], dict[str, Any]]]] = {
     "load": lambda: (sm.load, {"path": "text.txt"}),
     "from_module": lambda: (sm.neural.from_module, {"module": lambda d: nn.Linear(d, d), "d_model": 4}),
     "from_huggingface": lambda: (sm.neural.from_huggingface, {"model": None}),
-    "to_huggingface": lambda: (sm.neural.to_huggingface, {"model": None}),
     "plot alignment": lambda: (sm.plot.alignment, {"weights": np.ones((2, 3)) / 3}),
     "plot confusion": lambda: (sm.plot.confusion, {"labels": ["a", "b"], "predicted": ["a", "b"]}),
     "plot forecast": lambda: (sm.plot.forecast, {"forecast": models()["forecast"]}),

@@ -2,7 +2,7 @@
 
 from seqmodels.neural.architecture import Architecture
 from seqmodels.neural.custom_module import CausalModel, from_module
-from seqmodels.neural.huggingface.conversion import from_huggingface, to_huggingface
+from seqmodels.neural.huggingface.conversion import from_huggingface
 from seqmodels.neural.inspection import gradient_by_lag
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.recurrent.cell import Cell
@@ -53,5 +53,4 @@ __all__ = [
     "from_huggingface",
     "from_module",
     "gradient_by_lag",
-    "to_huggingface",
 ]

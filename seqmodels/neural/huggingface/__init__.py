@@ -1,5 +1,5 @@
 """Conversion of published Transformers in Hugging Face's format to models of this library, and back."""
 
-from seqmodels.neural.huggingface.conversion import from_huggingface, to_huggingface
+from seqmodels.neural.huggingface.conversion import from_huggingface
 
-__all__ = ["from_huggingface", "to_huggingface"]
+__all__ = ["from_huggingface"]

@@ -1,4 +1,4 @@
-"""Conversion of BERT (Devlin et al. 2019) in Hugging Face's format to ``MaskedTransformer``, and back."""
+"""Conversion of BERT (Devlin et al. 2019) in Hugging Face's format to ``MaskedTransformer``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.huggingface.common import (
-    PUBLISHED_ACTIVATIONS,
-    Weights,
     activation_of,
-    check_convertible,
     check_published,
     is_tied,
     required_weight,
     resolved_row,
-    row_of,
 )
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.transformer.architecture import MaskedTransformerArchitecture
@@ -103,57 +99,6 @@ def from_bert(config: Any, weights: Mapping[str, Tensor], special_symbols: Speci
     return model
 
 
-def to_bert(model: MaskedTransformer) -> Any:
-    """Return a ``BertForMaskedLM`` in evaluation mode; the package ``transformers`` must be installed.
-
-    If the special symbols are not among the V symbols, they become symbols V, V + 1 and V + 2 (mask, beginning, end),
-    with probability zero.
-    """
-    from transformers import BertConfig, BertForMaskedLM
-
-    _check_expressible(model)
-    state = model.module_.state_dict()
-    words, head, bias = _symbols(model)
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=model.d_model,
-        num_hidden_layers=model.n_layers,
-        num_attention_heads=model.n_query_heads,
-        intermediate_size=4 * model.d_model if model.d_feedforward is None else model.d_feedforward,
-        max_position_embeddings=model.max_length,
-        hidden_act=PUBLISHED_ACTIVATIONS[model.activation],
-        hidden_dropout_prob=model.dropout,
-        attention_probs_dropout_prob=model.architecture.attention_dropout,
-        layer_norm_eps=model.architecture.norm_epsilon,
-        tie_word_embeddings=model.architecture.tie_embeddings,
-    )
-    weights: Weights = {published: state[name] for name, published in _names(model)}
-    for name, three in _projections(model):
-        weights |= dict(zip(three, state[name].chunk(3), strict=True))
-    weights |= {WORDS: words, POSITIONS: state["positions.table"], SEGMENTS: words.new_zeros(2, model.d_model)}
-    weights |= {"cls.predictions.decoder.weight": head}
-    weights |= {f"cls.predictions.{name}": bias for name in ("bias", "decoder.bias")}
-    converted = BertForMaskedLM(config)
-    converted.load_state_dict(weights)
-    return converted.eval()
-
-
-def _symbols(model: MaskedTransformer) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the embeddings of all symbols, and weight and bias of the output layer.
-
-    They have V rows, or V + 3 if the special symbols (mask, beginning, end) are not among the V symbols.
-    """
-    module = model.module_
-    n = model.encoding_.size
-    table = module.embedding.weight.detach()
-    head = module.head.weight.detach()
-    bias = module.head.bias.detach()
-    special = table[n:]
-    if all(row_of(table[:n], row) is not None for row in special):
-        return table[:n], head, bias
-    return table, torch.cat([head, special]), torch.cat([bias, bias.new_full((len(special),), -torch.inf)])
-
-
 def _names(model: MaskedTransformer) -> Iterator[tuple[str, str]]:
     """Yield pairs of names, here and in BERT, of the weights that have the same values in both."""
     for (name, published), kind in product(EMBEDDING_AND_HEAD.items(), KINDS):
@@ -167,20 +112,3 @@ def _projections(model: MaskedTransformer) -> Iterator[tuple[str, list[str]]]:
     for i, kind in product(range(model.n_layers), KINDS):
         published = [f"bert.encoder.layer.{i}.attention.self.{name}.{kind}" for name in ("query", "key", "value")]
         yield f"encoder.blocks.{i}.attention.project.{kind}", published
-
-
-def _check_expressible(model: MaskedTransformer) -> None:
-    expected: dict[str, tuple[object, ...]] = {
-        "embedding_norm": (True,),
-        "head_transform": (True,),
-        "norm": ("post",),
-        "norm_type": ("layer",),
-        "norm_affine": (True,),
-        "activation": tuple(PUBLISHED_ACTIVATIONS),
-        "positions": ("learned",),
-        "n_kv_heads": (None, model.n_query_heads),
-        "qk_norm": (False,),
-        "window": (None,),
-        "bias": (True,),
-    }
-    check_convertible(model, "BERT", expected)

@@ -1,4 +1,4 @@
-"""Parts that all conversions from and to Hugging Face's models share."""
+"""Parts that all conversions of Hugging Face's models share."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import place_in_group
-from seqmodels.neural.masked import MaskedTransformer
-from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.transformer.layers import Activation
 
 Weights = dict[str, Tensor]
@@ -21,7 +18,6 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu-tanh",
     "relu": "relu",
 }
-PUBLISHED_ACTIVATIONS: dict[str, str] = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu"}
 
 
 def activation_of(name: str) -> Activation:
@@ -48,23 +44,6 @@ def check_published(config: Any, expected: Mapping[str, object]) -> None:
             raise ValueError(
                 f"{config.model_type} with {name}={actual!r} is not supported; convert one with {name}={value!r}"
             )
-
-
-def check_convertible(
-    model: NeuralModel | MaskedTransformer, published: str, expected: Mapping[str, tuple[object, ...]]
-) -> None:
-    """Raise ``ValueError`` if a hyperparameter has a value that the published model cannot represent.
-
-    Args:
-        model: the model to be converted.
-        published: name of the published model, for the message.
-        expected: possible values of each hyperparameter, of ``model`` or its architecture, by name.
-    """
-    for name, values in expected.items():
-        actual = getattr(model.architecture if place_in_group(type(model), name) else model, name)
-        if actual not in values:
-            known = " or ".join(f"{name}={value!r}" for value in values)
-            raise ValueError(f"{published} has {known} but the model has {name}={actual!r}; fit one with that")
 
 
 def required_weight(weights: Mapping[str, Tensor], name: str, owner: str) -> Tensor:
@@ -102,9 +81,3 @@ def resolved_row(requested: int | None, published: int | None, n_symbols: int, w
     if row is None or not 0 <= row < n_symbols:
         raise ValueError(f"{what} is symbol {row} but there are {n_symbols}; pass one from 0 to {n_symbols - 1}")
     return row
-
-
-def row_of(table: Tensor, vector: Tensor) -> int | None:
-    """Return the index of the last row of ``table (V, d)`` that equals ``vector (d,)``, or None if no row does."""
-    rows = (table == vector).all(1).nonzero()
-    return int(rows[-1]) if len(rows) else None

@@ -1,18 +1,15 @@
-"""Conversion of Hugging Face's models to fitted models with the same log-probabilities up to rounding, and back."""
+"""Conversion of Hugging Face's models to fitted models with the same log-probabilities up to rounding."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from seqmodels.common.parameters import checked
-from seqmodels.common.randomness import InitialDraws
-from seqmodels.encodings import OpenSymbols
-from seqmodels.neural.huggingface.bert import ENGLISH_VOCABULARY, SpecialSymbols, from_bert, to_bert
-from seqmodels.neural.huggingface.gpt2 import from_gpt2, to_gpt2
+from seqmodels.neural.huggingface.bert import ENGLISH_VOCABULARY, SpecialSymbols, from_bert
+from seqmodels.neural.huggingface.gpt2 import from_gpt2
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.transformer.models import Transformer
 
@@ -58,38 +55,3 @@ def from_huggingface(
         case "bert":
             return from_bert(config, weights, special_symbols)
     raise ValueError(f"model_type is {config.model_type!r}; pass a model of type 'gpt2' or 'bert'")
-
-
-@checked
-def to_huggingface(model: Transformer | MaskedTransformer) -> Any:
-    """Return a fitted model as a ``GPT2LMHeadModel`` or ``BertForMaskedLM``.
-
-    It is a model of the package ``transformers`` in float32, in evaluation mode, with the same logits up to a constant.
-
-    Args:
-        model: a model fitted to symbols or text (whose encoded steps are the symbols), with the architecture of
-            ``presets.gpt2`` or ``bert`` in any size. A GPT-2 of a model that was trained here has one more symbol for
-            the learned start and an output layer that is not tied, a BERT three more special symbols. These symbols
-            have probability zero.
-
-    Raises:
-        ValueError: if the model has something that the published architecture lacks.
-        ImportError: if ``transformers`` is not installed.
-    """
-    model._setting()  # refuses a model that is not fitted
-    if model.encoding_.reads == "vectors":
-        raise ValueError("the model reads vectors; fit one to text or to the integers of a tokenizer")
-    if isinstance(model.encoding_, OpenSymbols):
-        raise ValueError("the model has a class for unknown symbols; fit one with encoding=Symbols(n_symbols=...)")
-    _check_installed()
-    with InitialDraws(torch.Generator()):  # the published class draws weights before it is given any
-        if isinstance(model, MaskedTransformer):
-            return to_bert(model)
-        return to_gpt2(model)
-
-
-def _check_installed() -> None:
-    try:
-        import transformers  # noqa: F401 (only whether it is there)
-    except ImportError as error:
-        raise ImportError("to_huggingface needs transformers: pip install 'seqmodels[huggingface]'") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from types import SimpleNamespace
 
@@ -12,12 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import seqmodels as sm
-from seqmodels import presets
-from seqmodels.neural import from_huggingface, to_huggingface
+from seqmodels.neural import from_huggingface
 from seqmodels.neural.huggingface.bert import SpecialSymbols
-from seqmodels.neural.huggingface.gpt2 import with_bias
-from seqmodels.neural.untrained import untrained
 
 V, D, WIDTH, N_HEADS = 7, 8, 12, 2
 SPECIAL = SpecialSymbols(mask=5, begin=4, end=6)
@@ -155,27 +150,3 @@ def test_models_without_an_output_layer_are_refused():
     weights = {name: weight for name, weight in gpt2()[1].items() if not name.startswith("lm_head")}
     with pytest.raises(ValueError, match=r"the model has no lm_head.weight; pass a GPT2LMHeadModel"):
         from_huggingface(published(GPT2, weights))
-
-
-def test_the_way_back_needs_the_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ImportError, match=r"pip install 'seqmodels\[huggingface\]'"):
-        to_huggingface(from_huggingface(published(GPT2, gpt2()[1])))
-    with pytest.raises(sm.NotFittedError):
-        to_huggingface(presets.bert())
-
-
-def test_a_bias_is_said_by_a_layer_without_one():
-    weight, bias, gain, shift = noise(V, D), noise(V), noise(D) + 2, noise(D)
-    normed = F.layer_norm(noise(5, D), (D,))
-    other, moved = with_bias(weight, bias, gain, shift)
-    expected = (normed * gain + shift) @ weight.t() + bias
-    torch.testing.assert_close((normed * gain + moved) @ other.t(), expected, rtol=0, atol=1e-5)
-    with pytest.raises(ValueError, match="a gain of zero"):
-        with_bias(weight, bias, gain.index_fill(0, torch.tensor([2]), 0), shift)
-
-
-def test_untrained_models_repeat():
-    first, second = (untrained(sm.Transformer(d_model=8, n_layers=1), 5) for _ in range(2))
-    assert torch.equal(first.module_.head.weight, second.module_.head.weight)
-    assert first.log_prob([[1, 2, 3]]) < 0
