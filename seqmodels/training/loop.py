@@ -161,9 +161,9 @@ def train(
     checkpoints = checkpoints or Checkpoints()
     processes = _processes(module, parallel if distributed.is_distributed() else None, units)
     loop = _Loop(module, objective, evaluate, config, steps_per_epoch, carrier, generator, processes, checkpoints)
-    if checkpoints.state is not None:
-        loop.restore(checkpoints.state)
-    with interruptible() as interruption, closing(processes):
+    with interruptible() as interruption, closing(processes), loop.bar:  # a bar left open would hide later ones
+        if checkpoints.state is not None:
+            loop.restore(checkpoints.state)
         stopped = False
         while not loop.ended:
             for batch in islice(epoch(loop.epoch), loop.in_epoch, None):
@@ -423,7 +423,6 @@ class _Loop:
         """Load the averaged or best weights into the module, and return what ``train`` returns."""
         import pandas as pd
 
-        self.bar.close()
         self.average.swap()
         if self.best_weights is not None:
             self.module.load_state_dict(self.best_weights)

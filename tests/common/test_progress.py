@@ -108,6 +108,19 @@ def test_models_and_evaluations_show_one_by_default(monkeypatch: pytest.MonkeyPa
     assert shown(terminal)[before:] == ""
 
 
+def test_a_fit_that_fails_hides_no_later_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(row: dict[str, float]) -> None:
+        raise RuntimeError("no room")
+
+    training = sm.training.GradientTraining(callbacks=[fail])
+    with pytest.raises(RuntimeError, match="no room") as kept:  # which holds the frames of the fit, as notebooks do
+        sm.LSTM(d_model=8, max_steps=2, training=training).fit(X)
+    terminal = a_terminal(monkeypatch)
+    work("auto", pause)
+    assert "outside" in shown(terminal)
+    del kept
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* of 6 draws came from trajectories that diverged")
 def test_forecasts_and_draws_of_a_posterior_show_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:
