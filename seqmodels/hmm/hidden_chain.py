@@ -394,7 +394,8 @@ class HiddenChainModel(SequenceModel):
             together=fitting.n_together(corpus),
         )
         self.parameters_ = best.parameters.to(torch.device("cpu"))
-        self.statistics_ = fitting.chain.statistics_of_frames(best.kept, corpus)
+        is_stepwise = self.algorithm == "stepwise"  # whose statistics are means over frames already, of all epochs
+        self.statistics_ = best.kept if is_stepwise else fitting.chain.statistics_of_frames(best.kept, corpus)
         self._posterior = None
         if fitting.variational is not None:
             bound = best.last_row["objective"] * fitting.objective.n_units

@@ -396,7 +396,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
         """
 
     def statistics_of_frames(self, statistics: RunningStatistics | None, corpus: Corpus) -> RunningStatistics | None:
-        """Return the running statistics of stepwise EM as means over frames.
+        """Return the running statistics after plain EM as means over frames.
 
         ``statistics`` are means over the steps that the E-step counts, of which there may be more or fewer; None stays
         None.
