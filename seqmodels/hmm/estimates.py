@@ -9,7 +9,6 @@ Slopes of regressions on inputs may take any value too.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import singledispatch
@@ -19,6 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.emissions.columns import names_among_groups
 from seqmodels.observations import (
     AutoregressiveGaussian,
     Categorical,
@@ -200,11 +200,8 @@ class _Groups(Emitted):
         """Return the arrays of each group by their name in the group, each with its name among all groups."""
         each = zip(self.groups, self.parts, strict=True)
         raw = [part.raw(table[..., g.outputs], shift[g.columns], scale[g.columns]) for g, part in each]
-        times = Counter(name for group in raw for name in group)
-        return [
-            {name: (name if times[name] == 1 else f"{name}_{i}", value) for name, value in group.items()}
-            for i, group in enumerate(raw)
-        ]
+        named = zip(names_among_groups(raw), raw, strict=True)
+        return [{name: (names[name], value) for name, value in group.items()} for names, group in named]
 
 
 def free_logits(probabilities: Tensor, least: float) -> Tensor:

@@ -30,7 +30,7 @@ from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments, ChainOptions
-from seqmodels.hmm.learning.shared_family import shared_family
+from seqmodels.hmm.learning.tied_family import tied_family
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.standard_errors import FitObjective
@@ -100,7 +100,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
     def emission_prior(self, observation: Observation, size: int) -> EmissionPrior:
         """Return the family of priors of the emissions; raises ``ValueError`` for an observation that has none."""
-        return shared_family(prior_of(observation, size), self.options.constraints)
+        return tied_family(prior_of(observation, size), self.options.constraints)
 
     def rows_family(self, examples: Sequence[Example] = ()) -> RowsFamily:
         """Return the family of priors of the initial, transition and end probabilities.
@@ -464,7 +464,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
         """Raise ``ValueError`` if tied or frozen parameters do not go with the algorithm or the observation."""
-        self.options.check_together(algorithm, observation)
+        self.options.check_together(observation)
 
     def check_start(self, parameters: Parameters, emission: Emission, length: str) -> None:
         """Raise ``ValueError`` if EM cannot continue from these parameters under the options of the chain.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch import Tensor
 from seqmodels.hmm.conjugate.family import ConjugateFamily, EmissionPrior, conjugate_of
 from seqmodels.hmm.conjugate.prior import ConjugatePrior
 from seqmodels.hmm.emissions import Statistics, emission_of
+from seqmodels.hmm.emissions.columns import merged
 from seqmodels.observations import Columns
 
 
@@ -91,12 +91,7 @@ class ColumnsFamily(ConjugateFamily):
         """Return the hyperparameters by name; a name that several groups share gets the number of the group."""
         each = zip(self.groups, self._conjugate, self._split(hyper), strict=True)
         raw = [part.raw(of_part, shift[g.columns], scale[g.columns]) for g, part, of_part in each]
-        times = Counter(name for group in raw for name in group)
-        return {
-            name if times[name] == 1 else f"{name}_{i}": value
-            for i, group in enumerate(raw)
-            for name, value in group.items()
-        }
+        return merged(raw)
 
 
 @conjugate_of.register(Columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +12,30 @@ from torch import Tensor
 
 from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, empty_by_state
 from seqmodels.observations import Columns
+
+Value = TypeVar("Value")
+
+
+def names_among_groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return for each group of features the name of each of its arrays among those of all groups.
+
+    It is the name in the group; if several groups have an array of that name, the number of the group is added.
+
+    >>> names_among_groups([{"means_": 0, "rates_": 0}, {"means_": 0}])
+    [{'means_': 'means_0_', 'rates_': 'rates_'}, {'means_': 'means_1_'}]
+    """
+    times = Counter(name for group in groups for name in group)
+
+    def numbered(name: str, i: int) -> str:
+        return f"{name}{i}_" if name.endswith("_") else f"{name}_{i}"
+
+    return [{name: name if times[name] == 1 else numbered(name, i) for name in group} for i, group in enumerate(groups)]
+
+
+def merged(groups: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
+    """Return the arrays of all groups of features in one mapping, by their names among all groups."""
+    named = zip(names_among_groups(groups), groups, strict=True)
+    return {names[name]: value for names, group in named for name, value in group.items()}
 
 
 @emission_of.register(Columns)
@@ -94,12 +118,7 @@ class ColumnsEmission(Emission):
             part.raw_parameters(table[:, g.outputs], shift[g.columns], scale[g.columns])
             for g, part in zip(self.groups, self.parts, strict=True)
         ]
-        times = Counter(name for group in raw for name in group)
-        return {
-            name if times[name] == 1 else f"{name}{i}_": value
-            for i, group in enumerate(raw)
-            for name, value in group.items()
-        }
+        return merged(raw)
 
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]

@@ -168,8 +168,8 @@ class ChainOptions:
         emits = tying.is_first & ~tying.spread(self.constraints.frozen_groups)
         return self.topology.transition_mask(n_states), ~frozen.rows(frozen.transition, n_states), emits
 
-    def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
-        """Raise ``ValueError`` for tied or frozen states where the algorithm or the observation does not allow them.
+    def check_together(self, observation: Observation) -> None:
+        """Raise ``ValueError`` for tied or frozen states where the observation does not allow them.
 
         ``covariance_type="tied"`` does not, because its covariance belongs to all states: a mixture allows no tied and
         no single frozen states, an autoregression no single frozen states.

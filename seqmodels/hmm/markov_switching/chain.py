@@ -17,7 +17,7 @@ from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective
 from seqmodels.hmm.learning.first_state import Start, with_start
-from seqmodels.hmm.learning.shared_family import shared_family
+from seqmodels.hmm.learning.tied_family import tied_family
 from seqmodels.hmm.markov_switching.cursor import LastStates, MarkovSwitchingCursor
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission, DeviationEmitted
 from seqmodels.hmm.markov_switching.expectations import expected_counts, inputs_of_last_steps, trellis_of_batch
@@ -65,7 +65,7 @@ class LaggedChain(HiddenChain[LaggedStatesTrellis]):
         return DeviationEmission(observation, size, **switching, is_frozen=is_frozen)
 
     def emission_prior(self, observation: Observation, size: int) -> EmissionPrior:
-        return shared_family(DeviationPrior(self.emission(observation, size)), self.options.constraints)
+        return tied_family(DeviationPrior(self.emission(observation, size)), self.options.constraints)
 
     def n_parameters(self, emission: Emission) -> int:
         free = self.options.free_rows(self.n_states)

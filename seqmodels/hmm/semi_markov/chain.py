@@ -241,7 +241,7 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         self.segments.check_start(parameters, length, emission.split(parameters.table))
 
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
-        self.segments.check_together(algorithm, observation)
+        self.segments.check_together(observation)
         if algorithm == "variational" and not self.family.is_conjugate:
             raise ValueError(
                 "the parameters of Poisson, negative binomial and logarithmic durations that are truncated have no "

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.learning.constraints import TABLES, Constraints, Frozen, Tying
-from seqmodels.hmm.learning.options import Algorithm, ChainArguments, ChainOptions, chosen_pseudocounts
+from seqmodels.hmm.learning.options import ChainArguments, ChainOptions, chosen_pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.expectations import SegmentConstraints
 from seqmodels.hmm.topology import Arcs, Topology, as_topology
@@ -72,10 +72,10 @@ class SegmentOptions:
         chain = ChainOptions(segments, of_chain, chosen_pseudocounts(arguments.pseudocount, k, length))
         return cls(chain, steps, constraints, what)
 
-    def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
+    def check_together(self, observation: Observation) -> None:
         """Raise ``ValueError`` for tied or frozen states where the observation allows none."""
         of_emission = Constraints(self.frozen, self.constraints.emission)
-        replace(self.chain, constraints=of_emission).check_together(algorithm, observation)
+        replace(self.chain, constraints=of_emission).check_together(observation)
 
     def check_start(self, parameters: Parameters, length: str, tables: tuple[Tensor, Tensor]) -> None:
         """Raise ``ValueError`` if EM cannot continue from these parameters.

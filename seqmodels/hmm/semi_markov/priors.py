@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, EmissionPrior
 from seqmodels.hmm.emissions import Emission, Statistics
-from seqmodels.hmm.learning.shared_family import SharedFamily
+from seqmodels.hmm.learning.tied_family import TiedFamily
 from seqmodels.hmm.semi_markov.durations import DurationFamily
 from seqmodels.hmm.semi_markov.expectations import SegmentConstraints, SegmentEmission
 
@@ -31,7 +31,7 @@ class SegmentFamily(ConjugateFamily):
         of_inner, options = inner.emission, {"left_censored": emission.left_censored}
         self.with_durations = SegmentEmission(of_inner, emission.family, **options, constraints=emission.constraints)
         super().__init__(self.with_durations)
-        self.inner = SharedFamily(inner, constraints.emission, constraints.keeps_emission)
+        self.inner = TiedFamily(inner, constraints.emission, constraints.keeps_emission)
         self.tying, self.is_kept = constraints.durations, constraints.keeps_durations
 
     @property

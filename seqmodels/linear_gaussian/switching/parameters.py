@@ -119,7 +119,7 @@ class SwitchingParameters:
 
 @dataclass(frozen=True)
 class SwitchingForm:
-    """Which parameters of a switching system are free, and what bounds them.
+    """The form of a switching system: which of its parameters are free, and the floors that bound them.
 
     Attributes:
         switching: what differs between regimes: ``"dynamics"`` (A, b and Q), ``"observation"`` (C, d and R) or

@@ -1,4 +1,4 @@
-"""Priors of emissions that several states share, or that a fit leaves as they are."""
+"""Priors of emissions that tied states share, or that are frozen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.learning.constraints import Constraints, Tying
 
 
-class SharedFamily(ConjugateFamily):
+class TiedFamily(ConjugateFamily):
     """A prior of the emissions of G groups of states, in tables of K states; a group has the prior of its first state.
 
     Expected statistics of a group are added, and its density counts once. What is frozen has no density. The family is
@@ -81,9 +81,9 @@ class SharedFamily(ConjugateFamily):
         return self._conjugate.raw(hyper, shift, scale)
 
 
-def shared_family(family: EmissionPrior, constraints: Constraints) -> EmissionPrior:
+def tied_family(family: EmissionPrior, constraints: Constraints) -> EmissionPrior:
     """Return a prior of the emissions under ``constraints``: ``family`` itself where nothing is tied or frozen."""
     is_frozen = constraints.frozen_groups
     if constraints.tying.is_free and not bool(is_frozen.any()):
         return family
-    return SharedFamily(family, constraints.tying, constraints.tying.spread(is_frozen))
+    return TiedFamily(family, constraints.tying, constraints.tying.spread(is_frozen))
