@@ -354,6 +354,8 @@ class HiddenChainModel(SequenceModel):
                 is_continued = "parameters_" in vars(self)
                 fitting, corpus = self._fitting_and_corpus(examples, is_continued=is_continued, is_partial=True)
                 fitted: Parameters | None = self.__dict__.get("parameters_")
+                if fitted is not None:
+                    fitting.chain.check_start(fitted, self._emission, self.length)
                 start = next(fitting.starts(corpus)) if fitted is None else fitted.to(self._device())
                 statistics: RunningStatistics | None = self.__dict__.get("statistics_")
                 parameters, statistics, row = fitting.stepwise.one_step(

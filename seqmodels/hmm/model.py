@@ -239,6 +239,7 @@ class HMM(HiddenChainModel):
         given = {"transitions": transition_slopes, "emissions": emission_slopes, "first_state": initial_slopes}
         options = with_implied_effects(options, given)
         model = made_with(cls, options, n_states=k, observation=observation, length=length)
+        model._check_hyperparameters()
         setting = Setting.from_fitted(encoding, observation.clone(), length, conditional=False)
         if model._regresses or inputs is not None:
             setting = setting.with_inputs(input_scaling(inputs))

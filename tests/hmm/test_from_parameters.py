@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 
 from seqmodels import HMM, Bernoulli, Categorical, GaussianMixture, Poisson, Sequences, load
 from seqmodels.encodings import Features
+from seqmodels.hmm import ChainTraining
 from tests.inference.chains.enumeration import enumerate_paths
 from tests.made import made
 
@@ -222,3 +223,18 @@ def test_names_of_other_libraries_are_said_beside_what_is_lacking() -> None:
         HMM.from_parameters(startprob=[1.0], transmat=[[1.0]])  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"HMM.from_parameters lacks transition; pass them too"):
         HMM.from_parameters([1.0])  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"n_init": 0}, "n_init"), ({"max_iter": -1}, "max_iter"), ({"algorithm": "emm"}, "algorithm")],
+)
+def test_other_arguments_are_checked_as_in_fit(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        HMM.from_parameters(**CHAIN, rates=RATES, **options)
+
+
+def test_partial_fit_refuses_tied_states_that_differ() -> None:
+    model = made(HMM.from_parameters, **CHAIN, rates=RATES, training=ChainTraining(tied=[0, 0]))
+    with pytest.raises(ValueError, match="tied have different emissions"):
+        model.partial_fit([COUNTS.astype(float)])

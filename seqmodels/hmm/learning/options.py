@@ -197,13 +197,13 @@ class ChainOptions:
             raise _differs("length", length)
         if breaks(parameters, self.topology):
             raise ValueError(
-                f"the parameters allow transitions that topology={self.topology!r} does not, so warm_start cannot "
-                "continue from them; pass the topology they have, or warm_start=False"
+                f"the parameters allow transitions that topology={self.topology!r} does not, so EM cannot continue "
+                "from them; pass the topology they have, or fit with warm_start=False"
             )
         if not torch.equal(tying.spread(tying.one_each(parameters.table)), parameters.table):
             raise ValueError(
-                "states that are tied have different emissions, so warm_start cannot continue; leave tied out, or "
-                "warm_start=False"
+                "states that are tied have different emissions, so EM cannot continue from them; leave tied out, or "
+                "fit with warm_start=False"
             )
 
 

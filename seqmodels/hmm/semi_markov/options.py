@@ -86,8 +86,8 @@ class SegmentOptions:
         for name, tying, table in zip(("emissions", "durations"), self.constraints.tyings, tables, strict=True):
             if not torch.equal(tying.spread(tying.one_each(table)), table):
                 raise ValueError(
-                    f"states that are tied have different {name}, so warm_start cannot continue; leave "
-                    f"{'tied' if name == 'emissions' else 'tied_durations'} out, or warm_start=False"
+                    f"states that are tied have different {name}, so EM cannot continue from them; leave "
+                    f"{'tied' if name == 'emissions' else 'tied_durations'} out, or fit with warm_start=False"
                 )
 
 

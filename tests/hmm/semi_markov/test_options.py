@@ -267,7 +267,7 @@ def test_an_hmm_freezes_no_durations() -> None:
 def test_a_warm_start_is_within_what_is_asked_for() -> None:
     model = hsmm(max_iter=1, warm_start=True).fit(ROUNDS)
     for options, message in (
-        ({"topology": "left-to-right"}, "warm_start cannot continue"),
+        ({"topology": "left-to-right"}, "EM cannot continue"),
         ({"training__tied": [0, 0, 1, 1]}, "states that are tied have different emissions"),
         ({"tied_durations": [0, 0, 1, 1]}, "states that are tied have different durations"),
     ):
