@@ -10,6 +10,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -99,16 +100,15 @@ def mark_slow(items: list[pytest.Item]) -> None:
     """
     n_quick: Counter[tuple[Path, str]] = Counter()
     places: dict[Any, dict[Any, int]] = {}  # for each test and each of its decorators the place of each value
-    for item in items:
-        for names, values in parametrised(item):
+    decorators = [parametrised(item) for item in items]
+    for item, given in zip(items, decorators, strict=True):
+        for names, values in given:
             found = places.setdefault((test_of(item), names), {})
             found.setdefault(values, len(found))
-    for item in items:
-        axes = [(places[test_of(item), names], values) for names, values in parametrised(item)]
-        longest = max((len(found) for found, _ in axes), default=0)
-        is_on_diagonal = not axes or any(
-            all(found[values] == i % len(found) for found, values in axes) for i in range(longest)
-        )
+    for item, given in zip(items, decorators, strict=True):
+        axes = [(found[values], len(found)) for names, values in given for found in (places[test_of(item), names],)]
+        row, _ = max(axes, key=itemgetter(1), default=(0, 0))  # of the longest axis
+        is_on_diagonal = all(place == row % length for place, length in axes)
         limit = item.get_closest_marker("quick_cases")
         is_quick = is_on_diagonal and (limit is None or n_quick[test_of(item)] < limit.args[0])
         n_quick[test_of(item)] += is_quick

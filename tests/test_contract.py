@@ -298,7 +298,7 @@ def test_all_that_could_come_next_sums_to_one_and_holds_what_came(row: Row) -> N
         close(table[np.arange(len(outcomes)), outcomes], steps, 1e-10)
 
 
-@each(of_each_class, rows("vectors", "bits", "counts", "mixed", "rounded", *SOME_REALS))
+@each(one_of_each_class, rows("vectors", "bits", "counts", "mixed", "rounded", *SOME_REALS))
 def test_missing_values_are_summed_out_batched_and_one_by_one_or_refused(row: Row) -> None:
     X, y = row.data
     scored = [item.copy() for item in row.scored]

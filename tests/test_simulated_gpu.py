@@ -72,6 +72,7 @@ def run(*command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_it_refuses_what_a_gpu_refuses_and_a_training_step_does_not_wait_for_it() -> None:
     assert run("-c", MIXED + WAITS).splitlines() == [
         "gpu:0 gpu:0 cpu 4.0",

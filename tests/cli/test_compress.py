@@ -7,6 +7,7 @@ import json
 import pytest
 
 
+@pytest.mark.slow  # compiles the whole of context mixing, whose own tests are in tests/counts
 def test_a_file_comes_back_without_a_model(call, book, tmp_path):
     done = call("compress", book, "--json")
     assert done.exit_code == 0, done.output

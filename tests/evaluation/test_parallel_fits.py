@@ -49,6 +49,7 @@ def models() -> dict[str, sm.SequenceModel]:
     }
 
 
+@pytest.mark.slow
 def test_processes_give_the_figures_of_one() -> None:
     search = sm.Search(
         {"hmm": {"n_states": [2, 3]}, "bigram": {"order": [1, 2]}, "lstm": {"lr": [1e-3, 1e-2]}}, folds=2

@@ -78,6 +78,7 @@ CHOSEN = [
 ]
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("row", [row for row in rows() if str(row) in CHOSEN], ids=str)
 def test_no_family_is_accused(row: Row) -> None:
     result = sm.audit(rough(row), *row.data, effort="quick")

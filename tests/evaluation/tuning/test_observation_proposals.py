@@ -115,6 +115,7 @@ def _chain(draw: Draw, other: Draw) -> sm.Sequences:
     return sm.Sequences([np.where(z == 0, draw(rng, 150), other(rng, 150))[:, None].astype(float) for z in states])
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     ("expected", "draw", "other"),
     [
