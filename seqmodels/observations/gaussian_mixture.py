@@ -138,7 +138,7 @@ class GaussianMixture(Observation):
 
     def locations(self, size: int) -> list[slice]:
         m = self.n_components
-        return [] if self.background else [slice(m, m * (1 + size))]
+        return [slice(m, m * (1 + size))]
 
     def location_units(self, scale: Tensor) -> Tensor:
         return scale.repeat(self.n_components)

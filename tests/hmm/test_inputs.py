@@ -361,6 +361,8 @@ EMITTED: list[tuple[Any, str]] = [
     (sm.GaussianMixture(1), "reals"),
     (sm.GaussianMixture(1, "full"), "reals"),
     (sm.GaussianMixture(2), "reals"),
+    (sm.GaussianMixture(1, prior=sm.observations.PseudoFrames(10), background=0.01), "reals"),
+    (sm.GaussianMixture(2, "tied", prior=sm.observations.PseudoFrames(2)), "reals"),
     (sm.AutoregressiveGaussian(2), "reals"),
     (sm.Poisson(), "counts"),
     (sm.Categorical(0.01), "symbols"),
@@ -472,10 +474,35 @@ def test_tied_states_are_one_regression(make: Any) -> None:
     assert model.n_parameters_ == free.n_parameters_ - 2 * 2 - 2 * 2
 
 
+def test_a_tied_covariance_is_that_of_the_residuals_of_all_states() -> None:
+    """The paths are known, so that the posterior is 0 or 1: each state is least squares over its own frames."""
+    X = emitted("reals", 3, (30, 20))
+    states = [np.arange(len(x)) % 2 for x in X.items]
+    options = {"input_effects": sm.hmm.ChainInputEffects(emissions=True), "n_init": 1, "max_iter": 1}
+    model = sm.HMM(2, observation=sm.GaussianMixture(1, "tied"), **options).fit(X, states=states)
+    assert X.inputs is not None
+    x, design = np.concatenate(X.items), np.insert(np.concatenate(X.inputs), 0, 1.0, axis=1)
+    residual = np.empty_like(x)
+    for k in (0, 1):
+        own = np.concatenate(states) == k
+        coefficients = np.linalg.lstsq(design[own], x[own], rcond=None)[0]
+        residual[own] = x[own] - design[own] @ coefficients
+        np.testing.assert_allclose(model.emission_slopes_[k], coefficients[1:].T, atol=1e-8)
+    np.testing.assert_allclose(model.covariances_, residual.T @ residual / len(x), atol=1e-8)
+    of_past = sm.HMM(2, observation=sm.AutoregressiveGaussian(1, "tied", ridge=0.0), **options).fit(X, states=states)
+    before, later = np.concatenate([x[:-1] for x in X.items]), np.concatenate([x[1:] for x in X.items])
+    design = np.concatenate([before, np.insert(np.concatenate([u[1:] for u in X.inputs]), 0, 1.0, axis=1)], 1)
+    residual = np.empty_like(later)
+    for k in (0, 1):
+        own = np.concatenate([z[1:] for z in states]) == k
+        residual[own] = later[own] - design[own] @ np.linalg.lstsq(design[own], later[own], rcond=None)[0]
+    np.testing.assert_allclose(of_past.covariances_, residual.T @ residual / len(later), rtol=1e-6)
+
+
 def test_emissions_refused_in_words() -> None:
     X = emitted("reals")
-    with pytest.raises(ValueError, match="without prior and background"):
-        fitted(X, input_effects__emissions=True, observation=sm.GaussianMixture(1, background=0.1))
+    with pytest.raises(ValueError, match="'lowrank' is for networks"):
+        fitted(X, input_effects__emissions=True, observation=sm.GaussianMixture(1, "lowrank"))
     missing = sm.Sequences([np.where(x > 14, np.nan, x) for x in X], inputs=X.inputs)
     with pytest.raises(ValueError, match="frames without missing values"):
         fitted(missing, input_effects__emissions=True, observation=sm.AutoregressiveGaussian(1))

@@ -8,10 +8,11 @@ the frames, and sums over frames are summed over all processes.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import singledispatch
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +20,9 @@ from torch import Tensor
 from seqmodels.common.distributed import all_reduce_sum
 from seqmodels.hmm.emissions import Emission, quadratic
 from seqmodels.hmm.emissions.logistic import multinomial_logistic
+from seqmodels.hmm.emissions.mixture_components import new_log_weights
 from seqmodels.hmm.emissions.newton import newton_maximum, solved, uphill
+from seqmodels.hmm.emissions.pseudo_frames import Believed
 from seqmodels.observations import AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Observation, gaussian
 from seqmodels.observations.exponential_family import ExponentialFamily
 
@@ -116,6 +119,22 @@ class InputRegression(RegressedColumns):
             gamma: posterior of the state in each frame, ``(N,)`` float64.
         """
 
+    def maximise_all(
+        self, rows: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gammas: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return output parameters ``(G, P)`` and slopes ``(G, P, U)`` of all states after one M-step.
+
+        By default each state is a regression of its own. States that share numbers, such as a covariance, override it.
+
+        Args:
+            rows, slopes: output parameters ``(G, P)`` and slopes ``(G, P, U)`` of G states before the step.
+            x, past, inputs: as in ``maximise``.
+            gammas: posterior of each state in each frame, ``(G, N)`` float64.
+        """
+        given = zip(rows, slopes, gammas, strict=True)
+        each = [self.maximise(row, of_row, x, past, inputs, gamma) for row, of_row, gamma in given]
+        return torch.stack([row for row, _ in each]), torch.stack([of_row for _, of_row in each])
+
 
 @singledispatch
 def regression_of(observation: Observation, size: int) -> InputRegression:
@@ -145,28 +164,48 @@ def regressed_columns(emission: Emission) -> RegressedColumns:
 # -- Gaussians ---------------------------------------------------------------------------------------------------------
 
 
+class PseudoFrames(NamedTuple):
+    """R frames that a prior adds to a regression: responses ``x (R, D)``, regressors ``design (R, F)``, weights ``(R,)``."""
+
+    x: Tensor
+    design: Tensor
+    weights: Tensor
+
+
 def weighted_least_squares(
-    x: Tensor, design: Tensor, weights: Tensor, penalty: Tensor
+    x: Tensor, design: Tensor, weights: Tensor, penalty: Tensor | None = None, pseudo: PseudoFrames | None = None
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Return coefficients ``(F, D)``, residual products ``(D, D)`` and the sum of weights of a ridge regression.
 
-    It minimises ``Σ_n w_n |x_n - Bᵀ z_n|² + Σ_f penalty_f |B_f|²``; the residual products include the penalty. Return
-    None if the weights sum to zero.
+    It minimises ``Σ_n w_n |x_n - Bᵀ z_n|² + Σ_f penalty_f |B_f|²``, the first sum over the frames of all processes and
+    the pseudo-frames. The residual products include the penalty and the pseudo-frames, the sum of weights neither.
+    Return None if there are no frames and no pseudo-frames, or only such of weight zero.
 
     Args:
         x: responses, ``(N, D)``.
         design: regressors z, ``(N, F)``.
         weights: weight of each frame, ``(N,)``.
-        penalty: ridge penalty of each regressor, ``(F,)``.
+        penalty: ridge penalty of each regressor, ``(F,)``; None means no penalty.
+        pseudo: frames that a prior adds, or None.
     """
     weighted = weights.unsqueeze(1) * design
     (gram, cross, total), _ = all_reduce_sum([weighted.T @ design, weighted.T @ x, weights.sum()])
-    if not total > 0:
+    if not total > 0 and (pseudo is None or not pseudo.weights.any()):
         return None
-    coefficients = solved(gram + torch.diag(penalty), cross)
+    if penalty is not None:
+        gram = gram + torch.diag(penalty)
+    if pseudo is not None:
+        weighted = pseudo.weights.unsqueeze(1) * pseudo.design
+        gram, cross = gram + weighted.T @ pseudo.design, cross + weighted.T @ pseudo.x
+    coefficients = solved(gram, cross)
     residual = x - design @ coefficients
     (products,), _ = all_reduce_sum([(weights.unsqueeze(1) * residual).T @ residual])
-    return coefficients, products + (penalty.unsqueeze(1) * coefficients).T @ coefficients, total
+    if penalty is not None:
+        products = products + (penalty.unsqueeze(1) * coefficients).T @ coefficients
+    if pseudo is not None:
+        residual = pseudo.x - pseudo.design @ coefficients
+        products = products + (pseudo.weights.unsqueeze(1) * residual).T @ residual
+    return coefficients, products, total
 
 
 def _refuse_missing(observation: Observation, x: Tensor) -> None:
@@ -182,23 +221,11 @@ class GaussianRegression(InputRegression):
     """The M-step of ``Σ_m w_m N(x; μ_m + B_m u, Σ_m)``, in which each component has slopes of its own.
 
     Each component is a regression by least squares, in which a frame counts with the probability of its state and
-    component. One component is a linear regression in each state.
-
-    Raises:
-        ValueError: the mixture has a prior, a background, or a ``"tied"`` or ``"lowrank"`` covariance.
+    component. A prior's pseudo-frames have inputs of zero. A background depends on no inputs. A ``"tied"`` covariance is
+    that of the residuals of all components of all states.
     """
 
     observation: GaussianMixture
-
-    def __init__(self, observation: GaussianMixture, size: int) -> None:
-        super().__init__(observation, size)
-        kinds = ("diag", "spherical", "full")
-        is_plain = observation.prior is None and not observation.background
-        if not is_plain or observation.covariance_type not in kinds:
-            raise ValueError(
-                f"{observation!r} cannot depend on inputs; pass a GaussianMixture without prior and background, "
-                f"whose covariance_type is one of {', '.join(map(repr, kinds))}"
-            )
 
     def units(self, scale: Tensor) -> Tensor:
         return self.observation.location_units(scale)
@@ -209,55 +236,105 @@ class GaussianRegression(InputRegression):
     def maximise(
         self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
     ) -> tuple[Tensor, Tensor]:
-        n = self.observation.n_components
-        if n == 1:
-            return self._of_one(row, slopes, x, inputs, gamma)
-        one = GaussianRegression(self.observation.clone().set_params(n_components=1), self.size)
-        log_weights, means, shapes = self.observation.unpack(row, self.size)
-        rows = one.observation.pack(torch.zeros_like(log_weights)[:, None], means[:, None], shapes[:, None])
-        of_each = torch.zeros(n, rows.shape[1], inputs.shape[1]).to(slopes)
-        of_each[:, one.location[0]] = slopes[self.location[0]].unflatten(0, (n, self.size))
-        joint = log_weights[:, None] + log_density_given_inputs(one.observation, rows, of_each, x, None, inputs).T
-        posterior = gamma * joint.softmax(0)  # (M, N)
-        each = [one._of_one(rows[m], of_each[m], x, inputs, posterior[m]) for m in range(n)]
-        _, means, shapes = one.observation.unpack(torch.stack([of_row for of_row, _ in each]), self.size)
-        (counts,), _ = all_reduce_sum([posterior.sum(1)])
-        log_weights = (counts / counts.sum()).log() if counts.sum() > 0 else log_weights
-        new_slopes = torch.zeros_like(slopes)
-        new_slopes[self.location[0]] = torch.cat([of_one[one.location[0]] for _, of_one in each])
-        return self.observation.pack(log_weights, means[:, 0], shapes[:, 0]), new_slopes
+        rows, of_rows = self.maximise_all(row[None], slopes[None], x, past, inputs, gamma[None])
+        return rows[0], of_rows[0]
 
-    def _of_one(self, row: Tensor, slopes: Tensor, x: Tensor, inputs: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the results of ``maximise`` for one component, by least squares."""
+    def maximise_all(
+        self, rows: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gammas: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        log_weights, means, shapes = (each.clone() for each in self.observation.unpack(rows, self.size))
+        columns, (n_states, n_components) = self.location[0], log_weights.shape
+        of_means = slopes[:, columns].unflatten(1, (n_components, self.size)).clone()  # (G, M, D, U)
+        posterior = self._posterior(rows, slopes, x, inputs, gammas)  # (G, M, N)
+        (counts,), _ = all_reduce_sum([posterior.sum(-1)])
+        prior = self.observation.prior
+        believed = None if prior is None else Believed.of(prior, log_weights, self.size)
+        products, totals = shapes.new_zeros(self.size, self.size), shapes.new_zeros(())  # of all, for "tied"
+        for g in range(n_states):
+            for m in range(n_components):
+                own = None if believed is None else believed.of_component(g, m)
+                estimate = self._least_squares(means[g, m], of_means[g, m], x, inputs, posterior[g, m], own)
+                if estimate is None:  # nothing to learn from
+                    continue
+                coefficients, scatter, total = estimate
+                means[g, m], of_means[g, m] = coefficients[0], coefficients[1:].T
+                if self.observation.covariance_type == "tied":
+                    products, totals = products + scatter, totals + total[0]
+                    continue
+                seen = total > 0
+                new = self._shape(scatter / torch.where(seen, total, 1.0))
+                shapes[g, m] = new if seen.all() else torch.where(seen, new, shapes[g, m])  # not all seen: diagonal
+        if totals > 0:
+            shapes[:] = self._shape(products / totals)
+        if believed is not None:
+            counts = counts + believed.count[..., 0]
+        log_weights = new_log_weights(torch.where(log_weights == -math.inf, 0.0, counts), log_weights)
+        new_slopes = torch.zeros_like(slopes)
+        new_slopes[:, columns] = of_means.flatten(1, 2)
+        return self.observation.pack(log_weights, means, shapes), new_slopes
+
+    def _posterior(self, rows: Tensor, slopes: Tensor, x: Tensor, inputs: Tensor, gammas: Tensor) -> Tensor:
+        """Return the posterior of each state with each of its components in each frame, ``(G, M, N)``."""
+        observation = self.observation
+        n = observation.n_components
+        if n == 1 and not observation.background:
+            return gammas.unsqueeze(1)
+        one = observation.clone().set_params(n_components=1, background=0.0, prior=None)
+        log_weights, means, shapes = observation.unpack_all(rows, self.size)  # a background is the last component
+        of_one = one.pack(torch.zeros_like(means[:, :n, :1]), means[:, :n, None], shapes[:, :n, None]).flatten(0, 1)
+        slopes_of_one = of_one.new_zeros(*of_one.shape, inputs.shape[1])
+        columns = one.locations(self.size)[0]
+        slopes_of_one[:, columns] = slopes[:, self.location[0]].unflatten(1, (n, self.size)).flatten(0, 1)
+        densities = log_density_given_inputs(one, of_one, slopes_of_one, x, None, inputs).T.unflatten(0, (-1, n))
+        if observation.background:
+            broad = (means[0, n], shapes[0, n], observation.shape_type, observation.min_covariance)
+            of_background = gaussian.log_density(x.double(), *broad)
+            densities = torch.cat([densities, of_background.expand(len(rows), 1, -1)], 1)
+        joint = log_weights.unsqueeze(-1) + densities
+        return gammas.unsqueeze(1) * joint.softmax(1)[:, :n]
+
+    def _least_squares(
+        self, mean: Tensor, slopes: Tensor, x: Tensor, inputs: Tensor, weights: Tensor, believed: Believed | None
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return the regression of one component.
+
+        Args:
+            mean, slopes: ``(D,)`` and ``(D, U)`` before the step, which a feature without frames keeps.
+            x, inputs: frames ``(N, D)`` and inputs ``(N, U)``.
+            weights: posterior of the component in each frame, ``(N,)``.
+            believed: the prior of this component alone, or None.
+
+        Returns:
+            Coefficients ``(1 + U, D)``, sums of products of residuals ``(D, D)``, and the number of frames of each
+                feature, ``(D,)``; the last two include the pseudo-frames. None if there are no frames.
+        """
         design, missing = torch.cat([torch.ones_like(inputs[:, :1]), inputs], 1), torch.isnan(x)
-        log_weights, means, shapes = self.observation.unpack(row, self.size)
-        coefficients = torch.cat([means, slopes[self.location[0]].T])  # (1 + U, D)
-        penalty = design.new_zeros(design.shape[1])
-        covariance = None
+        coefficients = torch.cat([mean[None], slopes.T])
+        products, totals = design.new_zeros(self.size, self.size), design.new_zeros(self.size)
         if self.observation.covariance_type == "diag":
-            variances = gaussian.variances_of_shape(shapes[0], self.observation.min_covariance)
-            for d in range(self.size):
-                seen = torch.where(missing[:, d], 0.0, gamma)
-                solution = weighted_least_squares(
-                    torch.where(missing[:, d], 0.0, x[:, d])[:, None], design, seen, penalty
-                )
-                if solution is not None:
-                    coefficients[:, d], variances[d] = solution[0][:, 0], solution[1][0, 0] / solution[2]
-            covariance = torch.diag(variances)
+            groups = [slice(d, d + 1) for d in range(self.size)]  # features, each with missing values of its own
         else:
             _refuse_missing(self.observation, x)
-            solution = weighted_least_squares(x, design, gamma, penalty)
+            groups = [slice(0, self.size)]
+        for group in groups:
+            seen = torch.where(missing[:, group].any(1), 0.0, weights)
+            at_zero = None  # frames of the prior's mean, with inputs of zero
+            if believed is not None:
+                at_zero = PseudoFrames(
+                    believed.mean[:, group], torch.eye(1, design.shape[1]).to(x), believed.mean_count
+                )
+            solution = weighted_least_squares(torch.nan_to_num(x[:, group]), design, seen, pseudo=at_zero)
             if solution is not None:
-                coefficients, covariance = solution[0], solution[1] / solution[2]
-        if covariance is not None:
-            shapes = self._shape(covariance).unsqueeze(0)
-        new_slopes = torch.zeros_like(slopes)
-        new_slopes[self.location[0]] = coefficients[1:].T
-        return self.observation.pack(log_weights, coefficients[:1], shapes), new_slopes
+                coefficients[:, group], products[group, group], totals[group] = solution
+        if believed is not None:
+            products = products + torch.diag(believed.count * believed.variance[0])
+            totals = totals + believed.count
+        return (coefficients, products, totals) if totals.any() else None
 
     def _shape(self, covariance: Tensor) -> Tensor:
+        """Return the numbers that describe a covariance ``(D, D)``, its variances clipped from below, ``(S,)``."""
         floor = self.observation.min_covariance
-        if self.observation.covariance_type == "full":
+        if self.observation.shape_type == "full":
             return gaussian.shape_of_covariance(quadratic.clip_eigenvalues(covariance, floor))
         variances = covariance.diagonal()
         if self.observation.covariance_type == "spherical":
@@ -269,45 +346,65 @@ class GaussianRegression(InputRegression):
 class AutoregressiveRegression(InputRegression):
     """The M-step of ``N(x; A past + c + B u, Σ)``; the Gaussian of the first steps does not depend on inputs.
 
-    Raises:
-        ValueError: the observation has a ``unit_root`` prior.
+    A ``"tied"`` covariance is that of the residuals of all states.
     """
 
     observation: AutoregressiveGaussian
     has_units = True
 
-    def __init__(self, observation: AutoregressiveGaussian, size: int) -> None:
-        super().__init__(observation, size)
-        if observation.unit_root:
-            raise ValueError(
-                f"{observation!r} cannot depend on inputs; pass unit_root=0, or leave emissions of input_effects out"
-            )
-
     def maximise(
         self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        rows, of_rows = self.maximise_all(row[None], slopes[None], x, past, inputs, gamma[None])
+        return rows[0], of_rows[0]
+
+    def maximise_all(
+        self, rows: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gammas: Tensor
     ) -> tuple[Tensor, Tensor]:
         assert past is not None, "an autoregressive observation is always given its past"
         _refuse_missing(self.observation, x)
         history, width = past.flatten(1).double(), self.size * self.observation.order
         later = ~torch.isnan(history).any(1)
-        ones = torch.ones_like(inputs[later, :1])
+        ones = torch.full_like(inputs[later, :1], float(self.observation.intercept))  # of zeros: no intercept
         design = torch.cat([history[later], ones, inputs[later]], 1)
         penalty = design.new_zeros(design.shape[1])
         penalty[:width] = self.observation.ridge
-        solution = weighted_least_squares(x[later], design, gamma[later], penalty)
-        if solution is None:
-            return row, slopes
-        coefficients, products, total = solution
-        _, _, _, first_mean, first_shape = self.observation.unpack(row, self.size)
-        covariance, floor = products / total, self.observation.min_covariance
+        matrices, intercepts, shapes, *first = (each.clone() for each in self.observation.unpack(rows, self.size))
+        new_slopes, columns = slopes.clone(), self.location[0]
+        products, totals = design.new_zeros(self.size, self.size), design.new_zeros(())  # of all states, for "tied"
+        for g, gamma in enumerate(gammas):
+            solution = weighted_least_squares(x[later], design, gamma[later], penalty, self._at_unit_root(design))
+            if solution is None or not solution[2] > 0:  # nothing to learn from
+                continue
+            coefficients, scatter, total = solution
+            matrices[g] = coefficients[:width].T
+            intercepts[g] = coefficients[width] if self.observation.intercept else 0.0
+            new_slopes[g] = 0.0
+            new_slopes[g, columns] = coefficients[width + 1 :].T
+            if self.observation.covariance_type == "tied":
+                products, totals = products + scatter, totals + total
+            else:
+                shapes[g] = self._shape(scatter / total)
+        if totals > 0:
+            shapes[:] = self._shape(products / totals)
+        return self.observation.pack(matrices, intercepts, shapes, *first), new_slopes
+
+    def _at_unit_root(self, design: Tensor) -> PseudoFrames | None:
+        """Return the prior ``unit_root``: for each feature a frame before which the feature was 1 at all lags."""
+        if not self.observation.unit_root:
+            return None
+        identity = torch.eye(self.size).to(design)
+        lags = identity.repeat(1, self.observation.order)
+        rest = design.new_zeros(self.size, design.shape[1] - lags.shape[1])
+        weights = design.new_full((self.size,), float(self.observation.unit_root))
+        return PseudoFrames(identity, torch.cat([lags, rest], 1), weights)
+
+    def _shape(self, covariance: Tensor) -> Tensor:
+        """Return the numbers that describe a covariance ``(D, D)``, its variances clipped from below, ``(S,)``."""
+        floor = self.observation.min_covariance
         if self.observation.covariance_type == "diag":
-            shape = covariance.diagonal().clamp(min=floor).log()
-        else:
-            shape = gaussian.shape_of_covariance(quadratic.clip_eigenvalues(covariance, floor))
-        new_slopes = torch.zeros_like(slopes)
-        new_slopes[self.location[0]] = coefficients[width + 1 :].T
-        matrix = coefficients[:width].T
-        return self.observation.pack(matrix, coefficients[width], shape, first_mean, first_shape), new_slopes
+            return covariance.diagonal().clamp(min=floor).log()
+        return gaussian.shape_of_covariance(quadratic.clip_eigenvalues(covariance, floor))
 
 
 # -- symbols, bits and counts ------------------------------------------------------------------------------------------
@@ -492,6 +589,16 @@ class ColumnsRegression(InputRegression):
             maximised = regression.maximise(*before, group.of(x), group.before(past), inputs, gamma)
             row[group.outputs], slopes[group.outputs] = maximised
         return row, slopes
+
+    def maximise_all(
+        self, rows: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gammas: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        rows, slopes = rows.clone(), slopes.clone()
+        for group, regression in self.parts:
+            before = (rows[:, group.outputs], slopes[:, group.outputs])
+            maximised = regression.maximise_all(*before, group.of(x), group.before(past), inputs, gammas)
+            rows[:, group.outputs], slopes[:, group.outputs] = maximised
+        return rows, slopes
 
 
 def finite_start(observation: Observation, table: Tensor) -> Tensor:

@@ -116,6 +116,12 @@ class Believed:
             _expand("covariance", variance, shape, log_weights),
         )
 
+    def of_component(self, state: int, component: int) -> Believed:
+        """Return the prior of one component: numbers ``(1,)``, mean and variance ``(1, D)``."""
+        of_state = (self.count[state], self.mean_count[state], self.mean[state], self.variance[state])
+        count, mean_count, mean, variance = (each[component : component + 1] for each in of_state)
+        return Believed(count[:, 0], mean_count[:, 0], mean, variance)
+
 
 def _expand(name: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tensor:
     tensor = torch.as_tensor(value, dtype=torch.float64, device=like.device)

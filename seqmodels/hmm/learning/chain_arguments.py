@@ -75,8 +75,9 @@ class ChainInputEffects(Configurable):
             ``Categorical``, ``Bernoulli`` and the mean of ``Beta`` (by its a), and κ cos μ and κ sin μ of ``VonMises``;
             also within ``Columns``, ``Rounded`` and ``IntervalCensored``; and the means of the states of a
             ``MarkovSwitchingAR``. ``emission_slopes_`` has the slopes for one unit of each raw input. Other parameters
-            are those where all inputs are at their mean. ``observation="auto"`` is then ``GaussianMixture(1)``, without
-            prior and background.
+            are those where all inputs are at their mean; there a prior of pseudo-frames (``PseudoFrames``) holds, and a
+            background depends on no inputs. ``observation="auto"`` is then ``GaussianMixture(1)``, without prior and
+            background.
         first_state: inputs of the first step that the first state depends on: ``p(z_1 = j | u_1) ∝ exp(b_j + w_j ·
             u_1)``, learned (``start="free"``) as a row of transitions is. ``initial_slopes_ (K, U)`` are w,
             ``initial_`` is the distribution where all inputs are at their mean, and ``initial_at(inputs)`` is that at

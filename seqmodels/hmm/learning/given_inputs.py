@@ -327,12 +327,15 @@ def maximised_emissions(
     table, slopes = parameters.table.clone(), parameters.table_slopes.clone()
     rows, slopes_of_rows = (tying.one_each(emission.observed(each)) for each in (table, slopes))
     is_frozen = None if emission.frozen_states is None else tying.one_each(emission.frozen_states)
-    (of_groups,) = tying.pool((statistics.gamma.double().T.contiguous(),))
-    for k, gamma in enumerate(of_groups):
-        if is_frozen is not None and is_frozen[k]:
-            continue
-        before, past = slopes_of_rows[k][:, columns], statistics.past
-        rows[k], slopes_of_rows[k][:, columns] = regression.maximise(rows[k], before, x, past, inputs, gamma)
+    (gammas,) = tying.pool((statistics.gamma.double().T.contiguous(),))
+    free = torch.ones(len(rows), dtype=torch.bool) if is_frozen is None else ~is_frozen.cpu()
+    if free.any():
+        before = (rows[free], slopes_of_rows[free][:, :, columns])
+        updated = regression.maximise_all(*before, x, statistics.past, inputs, gammas[free])
+        rows[free] = updated[0]
+        of_free = slopes_of_rows[free]
+        of_free[:, :, columns] = updated[1]
+        slopes_of_rows[free] = of_free
     emission.observed(table).copy_(tying.spread(rows))
     emission.observed(slopes).copy_(tying.spread(slopes_of_rows))
     return table, slopes
