@@ -165,7 +165,13 @@ def regressed_columns(emission: Emission) -> RegressedColumns:
 
 
 class PseudoFrames(NamedTuple):
-    """R frames that a prior adds to a regression: responses ``x (R, D)``, regressors ``design (R, F)``, weights ``(R,)``."""
+    """The R frames that a prior adds to a regression.
+
+    Attributes:
+        x: responses, ``(R, D)``.
+        design: regressors, ``(R, F)``.
+        weights: weight of each frame, ``(R,)``.
+    """
 
     x: Tensor
     design: Tensor
@@ -221,8 +227,8 @@ class GaussianRegression(InputRegression):
     """The M-step of ``Σ_m w_m N(x; μ_m + B_m u, Σ_m)``, in which each component has slopes of its own.
 
     Each component is a regression by least squares, in which a frame counts with the probability of its state and
-    component. A prior's pseudo-frames have inputs of zero. A background depends on no inputs. A ``"tied"`` covariance is
-    that of the residuals of all components of all states.
+    component. A prior's pseudo-frames have inputs of zero. A background depends on no inputs. A ``"tied"`` covariance
+    is that of the residuals of all components of all states.
     """
 
     observation: GaussianMixture
