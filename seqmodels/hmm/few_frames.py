@@ -17,7 +17,7 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.gaussian_mixture import MOST_VALUES_IN_LOOPS
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.packing import PackedArrays
-from seqmodels.inference.chains.parallel_segments import runs_sequentially
+from seqmodels.inference.chains.parallel_segments import is_faster_uncut, runs_compiled, runs_sequentially
 from seqmodels.inference.chains.viterbi import TO_GRID
 
 ON_CPU = torch.device("cpu")
@@ -35,7 +35,10 @@ def are_few(parameters: Parameters, emission: Emission, examples: Sequence[Examp
     k, lengths = len(parameters.initial), [len(example.values) for example in examples]
     n_values = sum(lengths) * emission.n_densities(k) * emission.size
     is_small = 0 < n_values <= MOST_VALUES_IN_LOOPS and min(lengths) > 0
-    return is_small and runs_sequentially(k, sum(lengths), max(lengths), ON_CPU)
+    if not is_small or not runs_sequentially(k, sum(lengths), max(lengths), ON_CPU):
+        return False
+    in_blocks = runs_compiled(k, sum(lengths), ON_CPU)
+    return in_blocks or is_faster_uncut(k, sum(lengths), max(lengths), torch.float64, ON_CPU)
 
 
 @dataclass(frozen=True)

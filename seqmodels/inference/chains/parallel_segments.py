@@ -30,6 +30,7 @@ STEP_COST = 10_000.0  # nanoseconds of a time step, whatever its size
 STATE_COST = 0.5  # additional nanoseconds for each frame and state
 TRANSITION_COST = 0.025  # additional nanoseconds for each frame and pair of states
 STATE_COST_SEQUENTIAL, TRANSITION_COST_SEQUENTIAL = 6.0, 0.25  # for loops over one sequence at a time
+SEGMENTS_COST = 4.0  # measured time of warmed-up segments relative to the three costs above, which count one pass
 MOST_STATES_COMPILED = 64  # number of states above which matrix products are faster than compiled loops
 FEW_STATES = 16  # number of states up to which frames are so cheap that only their number matters
 FEWEST_FRAMES_COMPILED = 100_000  # frames of a batch below which loading numba for blocks is not worth it
@@ -94,10 +95,10 @@ class Segments:
         n_frames = int(frames.sum())
         if runs_compiled(n_states, n_frames, torch.device(device)):
             overhead = STEP_COST_COMPILED
-        elif runs_sequentially(n_states, n_frames, int(frames.max()), torch.device(device)):
-            return cls.whole(frames, device)
         size = _best_size(n_frames, int(frames.max()), overhead, margin)
-        return cls.whole(frames, device) if size is None else cls.of_size(frames, size, margin, device)
+        if size is None or is_faster_uncut(n_states, n_frames, int(frames.max()), dtype, torch.device(device)):
+            return cls.whole(frames, device)
+        return cls.of_size(frames, size, margin, device)
 
     @classmethod
     def exact(cls, lengths: Tensor, n_states: int) -> Segments:
@@ -231,9 +232,28 @@ def runs_sequentially(n_states: int, n_frames: int, longest: int, device: torch.
         return False
     if runs_compiled(n_states, n_frames, device):
         return n_frames < FEWEST_SIDE_BY_SIDE * longest
-    loops = n_frames * (STATE_COST_SEQUENTIAL * n_states + TRANSITION_COST_SEQUENTIAL * n_states**2)
+    loops = _cost_of_loops(n_states, n_frames)
     operations = longest * STEP_COST + n_frames * (STATE_COST * n_states + TRANSITION_COST * n_states**2)
     return loops < operations
+
+
+def is_faster_uncut(n_states: int, n_frames: int, longest: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Return True if loops over one sequence after the other take less time than warmed-up segments.
+
+    With many states they do not, whatever the length of the sequences, because products of matrices are faster there.
+    """
+    if runs_compiled(n_states, n_frames, device) or not runs_sequentially(n_states, n_frames, longest, device):
+        return False
+    margin, cost = MARGIN[dtype], STATE_COST * n_states + TRANSITION_COST * n_states**2
+    size = _best_size(n_frames, longest, STEP_COST / cost, margin)
+    if size is None:
+        return True
+    segments = (size + margin) * STEP_COST + n_frames * (1 + margin / size) * cost
+    return _cost_of_loops(n_states, n_frames) <= SEGMENTS_COST * segments
+
+
+def _cost_of_loops(n_states: int, n_frames: int) -> float:
+    return n_frames * (STATE_COST_SEQUENTIAL * n_states + TRANSITION_COST_SEQUENTIAL * n_states**2)
 
 
 def runs_compiled(n_states: int, n_frames: int, device: torch.device) -> bool:

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 from seqmodels.common.compiled import is_compiling
 from seqmodels.inference.chains import log_space, parallel_segments
 from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
+from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Posterior, Trellis
 from seqmodels.inference.chains.viterbi import best_paths, traced
 
@@ -118,3 +119,10 @@ def test_many_states_in_many_sequences_are_matrix_products() -> None:
     assert parallel_segments.runs_sequentially(48, 300, 300, cpu)
     assert not parallel_segments.runs_sequentially(200, 60_000, 300, cpu)
     assert not parallel_segments.runs_sequentially(3, 300, 300, torch.device("meta"))
+
+
+def test_one_long_sequence_of_many_states_is_cut() -> None:
+    """Its loops take less time than tensor operations at each step of it, but more than those of its segments."""
+    for n_states, length, is_whole in ((3, 5_000, True), (48, 5_000, True), (96, 20_000, False), (128, 100_000, False)):
+        assert parallel_segments.runs_sequentially(n_states, length, length, torch.device("cpu"))
+        assert Segments.fastest([length], n_states, torch.float32).is_whole == is_whole
