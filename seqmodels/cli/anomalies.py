@@ -97,8 +97,15 @@ def _detector(
 ) -> Anomalies:
     """Return the saved detector of anomalies, or make one from the saved model with normal data of the first file.
 
-    ``quantile`` and ``per`` are the options of ``anomalies``. Raise ``ValueError`` if the file ``path`` has no sequence
-    model, or options and files do not fit it.
+    Args:
+        path: path of the saved file.
+        saved: its content.
+        files: the files of the command; without a saved detector, the first has normal data.
+        quantile: quantile of normal scores that is the threshold; None if the option was not given.
+        per: what is judged: ``"step"``, ``"sequence"`` or a number of steps; None if the option was not given.
+
+    Raises:
+        ValueError: the file has no sequence model, or options and files do not fit it.
     """
     detector = saved.model if isinstance(saved.model, Anomalies) else None
     model = saved.model if detector is None else detector.model_

@@ -38,7 +38,7 @@ COMMANDS = {
 
 
 class LazyGroup(TyperGroup):
-    """The group of commands, which lists ``COMMANDS`` without importing their modules.
+    """The group of all commands of the program, which lists ``COMMANDS`` without importing their modules.
 
     The classes of contexts and formatters come from click, which some versions of typer include under another name.
     """
@@ -47,7 +47,12 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import and return the command, or None if there is none with this name."""
+        """Import and return a command, or None if there is none with this name.
+
+        Args:
+            ctx: click's context.
+            cmd_name: name of the command.
+        """
         if cmd_name not in COMMANDS:
             return None
         function = getattr(import_module(f"seqmodels.cli.{cmd_name}"), cmd_name)
@@ -56,7 +61,12 @@ class LazyGroup(TyperGroup):
         return typer.main.get_command(alone)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command at the beginning of the arguments; if there is none, exit with a suggestion."""
+        """Return the command at the beginning of the arguments; if there is none, exit with a suggestion.
+
+        Args:
+            ctx: click's context.
+            args: arguments of the program.
+        """
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             says = suggestion(args[0], COMMANDS) or f"; there are {', '.join(COMMANDS)}"
             ctx.fail(f"there is no command {args[0]!r}{says}")
@@ -73,7 +83,7 @@ app = typer.Typer(
 
 
 def print_version(is_asked_for: bool) -> None:
-    """Print the version and exit, if ``--version`` was given."""
+    """Print the version of the package and exit, if ``--version`` was given."""
     if is_asked_for:
         typer.echo(f"seqmodels {__version__}")
         raise typer.Exit

@@ -27,7 +27,7 @@ def check_outputs(
     files: Outputs | None = None,
     inputs: Sequence[str | None] = (),
 ) -> None:
-    """Raise an error if an output file cannot be written, has a misleading ending, or would replace an input.
+    """Check that output files can be written, have a suitable ending, and would not replace an input.
 
     Args:
         models: files of models to write, as a mapping from option to path; a path of None is not written.
@@ -72,7 +72,15 @@ def _is_same(path: Path, other: Path) -> bool:
 
 
 def check_folder(option: str, folder: Path) -> None:
-    """Raise ``ValueError``, naming ``option``, if the folder cannot be created or written to."""
+    """Check that a folder can be created and written to.
+
+    Args:
+        option: the option that names the folder, for the message.
+        folder: the folder.
+
+    Raises:
+        ValueError: it cannot.
+    """
     there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     if not there.is_dir():
         raise ValueError(f"{option} is {folder}, but {there} is a file; pass a folder")
@@ -81,19 +89,39 @@ def check_folder(option: str, folder: Path) -> None:
 
 
 def check_jobs(jobs: int) -> None:
-    """Raise ``ValueError`` if the number of parallel jobs is 0."""
+    """Check that the number of parallel jobs is not 0.
+
+    Raises:
+        ValueError: it is 0.
+    """
     if jobs == 0:
         raise ValueError("--jobs is 0; pass the number of fits to run at a time, or -1 for one per core")
 
 
 def check_budget(seconds: float | None, steps: int | None) -> None:
-    """Raise ``ValueError`` if a limit on seconds or steps is not above zero; None means no limit."""
+    """Check the limits on the training of each model.
+
+    Args:
+        seconds: seconds of training; None means no limit.
+        steps: number of training steps; None means no limit.
+
+    Raises:
+        ValueError: a limit is not above zero.
+    """
     if seconds is not None or steps is not None:
         Budget(seconds=seconds, steps=steps)
 
 
 def check_value(option: str, text: str) -> str:
-    """Return the value ``text`` of an option; raise ``ValueError`` if it has more than ``MAX_VALUE`` characters."""
+    """Return the value of an option after checking its length.
+
+    Args:
+        option: the option, for the message.
+        text: its value.
+
+    Raises:
+        ValueError: it has more than ``MAX_VALUE`` characters.
+    """
     if len(text) > MAX_VALUE:
         raise ValueError(f"{option} has a value of {len(text):,} characters, {text[:20]}...; pass {MAX_VALUE} at most")
     return text

@@ -154,9 +154,13 @@ def _with_observations_in_words(facts: Any) -> Any:
 
 
 def parse_values(text: str) -> tuple[str, list[Any]]:
-    """Return the hyperparameter and the list of its values from ``key=a,b,c`` or ``key=1..8``.
+    """Return the name of a hyperparameter and the list of its values from ``key=a,b,c`` or ``key=1..8``.
 
-    Each value is written as for ``--set``. Raise ``ValueError`` for any other text.
+    Args:
+        text: the text; each value is written as for ``--set``.
+
+    Raises:
+        ValueError: the text has another form.
 
     >>> parse_values("n_states=1..3"), parse_values("rule=best,none"), parse_values("lr=[0.1, 0.01]")
     (('n_states', [1, 2, 3]), ('rule', ['best', None]), ('lr', [0.1, 0.01]))

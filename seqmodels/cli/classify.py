@@ -188,7 +188,12 @@ def _read_labelled(path: str, data: Dataset) -> Sequences:
 
 
 def _without_missing_label(data: Dataset, file: str) -> Dataset:
-    """Return the settings by which the data of the fit were read, without the column of labels if ``file`` lacks it."""
+    """Return a data set without its column of labels if a file lacks it.
+
+    Args:
+        data: how the data of the fit were read.
+        file: path of the file that is to be read in the same way.
+    """
     if isinstance(data, Files) and data.label and Path(file).is_file() and is_table(file):
         if data.label not in map(str, read_table(Path(file), None)[0].columns):
             return data.clone().set_params(label="")
@@ -240,7 +245,12 @@ def _without_label(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _all_labels(rows: pd.DataFrame, classes: np.ndarray) -> list[Any]:
-    """Return the labels ``classes`` of the classifier, followed by labels of the rows that it does not know."""
+    """Return the labels that a classifier knows, followed by labels of a table that it does not know.
+
+    Args:
+        rows: a table with a column ``label``.
+        classes: labels of the classifier, ``(C,)``.
+    """
     known: list[Any] = classes.tolist()
     return known + [label for label in dict.fromkeys(rows["label"]) if label not in known]
 

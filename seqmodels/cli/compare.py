@@ -182,7 +182,16 @@ def _refuse_options(names: list[str]) -> None:
 
 
 def _refuse_options_without_table(names: list[str], csv: str | None, data: str | None) -> None:
-    """Raise ``ValueError`` if options of tables, ``names``, are given but neither ``--csv`` nor ``--data`` is."""
+    """Check that options of tables are given only together with ``--csv`` or ``--data``.
+
+    Args:
+        names: the options of tables that were given.
+        csv: path of ``--csv``, or None.
+        data: path of ``--data``, or None.
+
+    Raises:
+        ValueError: there are such options, but neither path.
+    """
     if names and csv is None and data is None:
         raise ValueError(f"{names[0]} says how a table is read, but there is none; pass --data, or leave it out")
 
@@ -201,7 +210,7 @@ def _prepare(run_config: RunConfig, out: Path, console: Console, *, overwrite: b
     The models get the limits on seconds or steps that the run states. The folder must be locked.
 
     Args:
-        run_config: the run.
+        run_config: configuration of the run: data, models and budget.
         out: the folder of the results.
         console: where to print.
         overwrite: True to replace the results of another run.

@@ -40,7 +40,12 @@ class Console:
         typer.echo(text, err=self.json)
 
     def result(self, value: Any, text: str) -> None:
-        """Print the result: ``value`` as JSON, or ``text``."""
+        """Print the result of a command, as JSON if the user asked for it, otherwise as text.
+
+        Args:
+            value: the result for JSON; NaN and infinities become null.
+            text: the result for people.
+        """
         typer.echo(json.dumps(as_plain(value), allow_nan=False) if self.json else text)
 
     @property
@@ -50,10 +55,12 @@ class Console:
 
     @contextmanager
     def errors(self, code: int = BAD_INPUT) -> Iterator[None]:
-        """End the command with one line on stderr and an exit code if the block raises an error.
+        """Return a context manager that ends the command with one line on stderr if its block raises an error.
 
-        Errors of input have the exit code ``code``; running out of memory and errors of computation always have
-        ``FAILED``. Warnings are printed in one line each, or not at all if ``quiet``.
+        Warnings are printed in one line each, or not at all if ``quiet``.
+
+        Args:
+            code: exit code for errors of input; running out of memory and errors of computation always have ``FAILED``.
         """
         with warnings.catch_warnings(), silent_if(False if self.quiet else "auto"):
             warnings.simplefilter("ignore" if self.quiet else "once")

@@ -64,10 +64,15 @@ def decode(
 def _checked_model(
     path: str, files: list[str], target: str | None
 ) -> tuple[SavedModel[SequenceModel], HiddenChainModel]:
-    """Return the saved file at ``path`` and its model, after checking them against the other arguments of the command.
+    """Return a saved file and its model, after checking them against the other arguments of the command.
 
-    Raise ``ValueError`` if the model has no hidden states, or if there is a target file but not exactly one file of
-    sources.
+    Args:
+        path: path of the saved file.
+        files: files of sequences, or of sources.
+        target: file of targets, for a model of pairs; None means none.
+
+    Raises:
+        ValueError: the model has no hidden states, or there is a target file but not exactly one file of sources.
     """
     saved = SavedModel.read(path)
     if not isinstance(saved.model, HiddenChainModel):

@@ -46,7 +46,8 @@ BETWEEN_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 def _families() -> dict[str, str]:
     """Return the models whose constructors need no arguments, as a mapping from command-line name to class name.
 
-    The former is the class name in lower case with hyphens between words, such as ``context-tree``.
+    The command-line name is the class name in lower case with hyphens between words, such as ``context-tree``; a few
+    are shorter.
     """
     alone = [cls for cls in MODELS if issubclass(cls, SequenceModel) and cls.__module__.startswith(FITTED_ALONE)]
     names = [cls.__name__ for cls in alone if all(p.default is not p.empty for p in signature(cls).parameters.values())]
@@ -57,7 +58,7 @@ FAMILIES = _families()
 
 
 def complete_family(incomplete: str) -> list[str]:
-    """Return the names of families that begin with ``incomplete``, for completion in a shell."""
+    """Return the names of families of models that begin with ``incomplete``, for completion in a shell."""
     return [name for name in FAMILIES if name.startswith(incomplete)]
 
 
@@ -153,7 +154,7 @@ def _in_words(facts: dict[str, Any]) -> str:
 
 
 def model_of(family: str, settings: Sequence[str], random_state: int) -> Any:
-    """Return an unfitted model.
+    """Return an unfitted model with the hyperparameters that a user gave on the command line.
 
     Args:
         family: name of a family, such as ``"hmm"``, or of a class.
@@ -178,7 +179,16 @@ def model_of(family: str, settings: Sequence[str], random_state: int) -> Any:
 
 
 def _set_nested(model: Any, path: str, value: Any) -> None:
-    """Set a nested hyperparameter, such as ``observation__n_components``; raise ``ValueError`` if it does not exist."""
+    """Set a nested hyperparameter of a model.
+
+    Args:
+        model: the model, which is changed in place.
+        path: name of the hyperparameter, such as ``"observation__n_components"``.
+        value: its value.
+
+    Raises:
+        ValueError: there is no such hyperparameter, or the value has the wrong type.
+    """
     outer, _, inner = path.partition("__")
     holder = model._value_with(outer, inner) if outer in model.get_params(deep=False) else None
     if not isinstance(holder, Configurable):
@@ -191,10 +201,15 @@ def _set_nested(model: Any, path: str, value: Any) -> None:
 
 
 def parse_setting(setting: str) -> tuple[str, Any]:
-    """Return the key and the value of ``key=value``.
+    """Return the key and the value of a text ``key=value``.
 
-    The value is written as in TOML, except that a word needs no quotes and ``none`` is None. Raise ``ValueError`` if
-    there is no key or no ``=``.
+    The value is written as in TOML, except that a word needs no quotes and ``none`` is None.
+
+    Args:
+        setting: the text.
+
+    Raises:
+        ValueError: there is no key or no ``=``.
 
     >>> parse_setting("d_model=64"), parse_setting("attention=none"), parse_setting("observation={class='Poisson'}")
     (('d_model', 64), ('attention', None), ('observation', {'class': 'Poisson'}))

@@ -215,14 +215,15 @@ def series_of_file(
 ) -> Sequences:
     """Return the sequences of a file to be forecast; those of a table as regular series, one row for each step.
 
-    If ``inputs`` are named, the series have them, also for the steps ahead.
+    Inputs are columns that are known at each step, such as holidays. If there are some, the series have them, also for
+    the steps ahead.
 
     Args:
         path: the path of the file.
         columns: the columns to forecast, separated by commas; None means all other columns of numbers.
-        time: the column of times; None recognises it.
-        by: the column that says which series a row belongs to; None recognises it.
-        date_format: how dates are written; None recognises it.
+        time: the column of times; None means that it is recognised.
+        by: the column that says which series a row belongs to; None means that it is recognised.
+        date_format: format of the dates for ``datetime.strptime``; None means that it is recognised.
         inputs: the columns of inputs.
         inputs_file: the path of a table with the inputs of the steps ahead; None means that they are in the last rows.
 
@@ -260,9 +261,11 @@ def series_of_file(
 
 
 def _future(path: str | None, kept: Sequence[str | None]) -> Any:
-    """Read the table of inputs at the steps ahead from a file; return None if ``path`` is None.
+    """Read the table of inputs at the steps ahead from a file, without other columns of numbers.
 
-    Columns of numbers that are not among ``kept`` are dropped.
+    Args:
+        path: path of the file; None means that there is none, and returns None.
+        kept: columns that are kept: that of times, that of series (both may be None), and the inputs.
     """
     if path is None:
         return None
@@ -272,7 +275,7 @@ def _future(path: str | None, kept: Sequence[str | None]) -> Any:
 
 
 def _inputs_ahead(names: Sequence[str], path: str | None, X: Sequences, k: int) -> list[np.ndarray] | None:
-    """Return the inputs of the ``k`` steps ahead for each sequence, shape ``(k, U)``; None without inputs.
+    """Return the values of U inputs at the ``k`` steps ahead for each sequence, shape ``(k, U)``; None without inputs.
 
     Args:
         names: names of the inputs that the model reads.
@@ -281,7 +284,7 @@ def _inputs_ahead(names: Sequence[str], path: str | None, X: Sequences, k: int) 
         k: number of steps ahead.
 
     Raises:
-        ValueError: a sequence has no rows in the table, or not ``k``.
+        ValueError: a sequence has no rows in the table, or not ``k``; or a table is missing or not needed.
     """
     check_inputs_file(names, path, f"of the {k} steps ahead")
     if path is None:

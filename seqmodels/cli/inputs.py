@@ -27,18 +27,18 @@ from seqmodels.sequences.columns.numbers import refuse_unread, warn_of_codes
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The options that say how files are read; see ``Files`` and ``TextFiles``.
+    """The options of the command line that say how files are read.
 
     Args:
         by: the column of a table that says which sequence a row belongs to; "" if it is not named.
         columns: the features of a table; empty if they are not named.
         time: the column of times of a table; "" if it is not named.
-        cut: what one sequence of a text is: a whole file, a line or a paragraph.
-        kind: the kind to read a file as; None lets the file decide.
+        cut: what one sequence of a text is: a ``"whole"`` file, a ``"line"`` or a ``"paragraph"``.
+        kind: ``"vectors"``, ``"symbols"`` or ``"text"``, which a file is read as; None lets the file decide.
         label: the column of labels of a table; "" if it is not named.
         dither: True to add noise to the rounded values of a table.
-        inputs: the columns of inputs of a table.
-        date_format: how dates are written; "" if it is not stated.
+        inputs: the columns of a table that are known at each step and not modelled.
+        date_format: format of dates for ``datetime.strptime``; "" if it is not stated.
     """
 
     by: str = ""
@@ -103,7 +103,10 @@ Kinds = Annotated[
 def dataset_of(path: str, target: str | None, options: ReadOptions) -> Dataset:
     """Return what is to be read at a path, without reading it: pairs, recordings, text or any other format.
 
-    It is pairs if ``target``, the path of the targets, is not None. Otherwise ``options`` and the files decide.
+    Args:
+        path: path of a file or folder.
+        target: path of the targets, which makes it pairs; None means that ``options`` and the files decide.
+        options: how the files are read.
     """
     if target is not None:
         return Parallel(path, target)
@@ -126,16 +129,16 @@ def dataset_of(path: str, target: str | None, options: ReadOptions) -> Dataset:
 
 
 def names_of(columns: str) -> list[str]:
-    """Return the names in a text such as ``a,b,c``, without spaces around them and without empty ones."""
+    """Return the names in a text such as ``"a,b,c"``, without spaces around them and without empty ones."""
     return [name.strip() for name in columns.split(",") if name.strip()]
 
 
 def that_reads(model: Any, inputs: Sequence[str]) -> Any:
-    """Return an unfitted model after setting it to read inputs, if ``inputs`` are named and it is not set so already.
+    """Set an unfitted model to read inputs, unless it does so already, and return it.
 
     Args:
         model: the unfitted model, which may be changed in place.
-        inputs: names of the inputs; empty returns the model unchanged.
+        inputs: names of the inputs, columns of a table that are known at each step; empty returns the model unchanged.
 
     Raises:
         ValueError: the model cannot read inputs, or does not say what depends on them.
@@ -161,7 +164,9 @@ def that_reads(model: Any, inputs: Sequence[str]) -> Any:
 def understood(dataset: Dataset, read: Pair) -> str:
     """Return a line of words for each file of a data set, which says what was read from it.
 
-    ``read`` is the sequences and their targets, or None in place of the targets.
+    Args:
+        dataset: the data set.
+        read: the sequences and their targets, or None in place of the targets.
     """
     named = zip((*dataset.paths(), ""), (part for part in read if part is not None), strict=False)
     return "\n".join(f"Read {Path(path).name or path}: {part.describe()}" for path, part in named)
@@ -182,12 +187,15 @@ def read_content(path: str) -> bytes:
 
 
 def check_inputs_file(names: Sequence[str], path: str | None, rows: str) -> None:
-    """Raise ``ValueError`` if a model reads inputs and no file of them is named, or reads none and one is named.
+    """Check that a file of inputs is named if a model reads inputs, and only then.
 
     Args:
         names: names of the inputs that the model reads; empty if it reads none.
         path: the path passed as ``--inputs-file``, or None.
         rows: words that complete "a table with a row for each ..." in the message.
+
+    Raises:
+        ValueError: a file is missing or not needed.
     """
     if not names and path is not None:
         raise ValueError(f"--inputs-file is {path}, but the model reads no inputs; leave it out")
@@ -199,7 +207,7 @@ def check_inputs_file(names: Sequence[str], path: str | None, rows: str) -> None
 
 
 def read_inputs(path: str, names: Sequence[str], by: str | None = None) -> dict[str, np.ndarray]:
-    """Read the inputs of each sequence from a table, by the sequence's name, shape ``(T, U)``.
+    """Read U inputs of each sequence from a table; return arrays ``(T, U)`` by the sequence's name.
 
     Args:
         path: the path of the table.
@@ -229,7 +237,7 @@ def read_inputs(path: str, names: Sequence[str], by: str | None = None) -> dict[
 
 
 class Saveable(Protocol):
-    """The interface of an object that is saved to a file: a model, a classifier, a detector of anomalies."""
+    """Protocol of an object that is saved to a file: a model, a classifier, a detector of anomalies."""
 
     def content(self) -> dict[str, Any]:
         """Return the JSON values and arrays that ``save`` writes to the file."""
@@ -241,10 +249,10 @@ M = TypeVar("M", bound=Saveable)
 
 @dataclass(frozen=True)
 class SavedModel(Generic[M]):
-    """A model together with how its data were read, if the command line saved it.
+    """The content of a file that holds a model, together with how its data were read if the command line saved it.
 
     Args:
-        model: the fitted model.
+        model: the fitted model, classifier or detector of anomalies.
         data: how the data were read; None if that is not known.
         sample_rate: sample rate of recordings in Hz; None for other data.
         about: further facts about the data as JSON values.
@@ -257,7 +265,13 @@ class SavedModel(Generic[M]):
 
     @staticmethod
     def of(model: M, data: Dataset, read: Pair) -> SavedModel[M]:
-        """Return a ``model`` that was just fitted to what was ``read`` from ``data``, with how that was read."""
+        """Return the content to save for a model that was just fitted, with how its data were read.
+
+        Args:
+            model: the fitted model.
+            data: the data set that was read.
+            read: sequences and targets that were read from it.
+        """
         X, y = read
         scored = X if y is None else y
         rate = int(X.metadata["sample_rate"].iloc[0]) if "sample_rate" in X.metadata else None
@@ -274,7 +288,10 @@ class SavedModel(Generic[M]):
 
     @staticmethod
     def read(path: str) -> SavedModel[SequenceModel]:
-        """Return the sequence model in a file, together with how its data were read.
+        """Read a file and return the sequence model in it, together with how its data were read.
+
+        Args:
+            path: the file.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -287,7 +304,10 @@ class SavedModel(Generic[M]):
 
     @staticmethod
     def read_any(path: str) -> SavedModel[Any]:
-        """Return an object of any class that ``seqmodels.load`` loads, together with how its data were read.
+        """Read a file of any object that ``seqmodels.load`` loads, and return it together with how its data were read.
+
+        Args:
+            path: the file.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -306,7 +326,11 @@ class SavedModel(Generic[M]):
             raise ValueError(f"{path} does not say how its data were read: {error}") from error
 
     def write(self, path: Path) -> None:
-        """Write everything to one file, which ``seqmodels.load`` can read too."""
+        """Write everything to one file, which ``seqmodels.load`` can read too.
+
+        Args:
+            path: the file.
+        """
         read = None if self.data is None else to_table(self.data, DATASETS)
         kept = None if read is None else {"read": read, "sample_rate": self.sample_rate, "about": self.about}
         storage.write(path, {**self.model.content(), "data": kept})
@@ -332,9 +356,14 @@ class SavedModel(Generic[M]):
         return self.data.at(paths)
 
     def check_sample_rate(self, file: str, X: Sequences) -> None:
-        """Raise ``ValueError`` if recordings ``X`` have another sample rate than the data that the model was fitted to.
+        """Check that recordings have the sample rate of the data that the model was fitted to.
 
-        ``file`` is the path of ``X``, for the message.
+        Args:
+            file: path of the recordings, for the message.
+            X: their sequences.
+
+        Raises:
+            ValueError: they have another sample rate.
         """
         rates = set(X.metadata["sample_rate"]) if "sample_rate" in X.metadata else set()
         if self.sample_rate is not None and rates - {self.sample_rate}:

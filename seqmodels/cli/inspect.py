@@ -64,7 +64,7 @@ def _facts(saved: SavedModel[SequenceModel]) -> dict[str, Any]:
 
 
 def _names(encoding: Encoding | None) -> list[str] | None:
-    """Return the names of the features or symbols, or None if the data had none."""
+    """Return the names of the features or symbols of an encoding, or None if the data had none."""
     return None if encoding is None or encoding.names is None else list(encoding.names)
 
 
@@ -125,9 +125,10 @@ def _state_lines(states: list[dict[str, Any]]) -> list[str]:
 
 
 def states_of(model: HMM) -> list[dict[str, Any]]:
-    """Return, for each state, its share of the steps in the long run, its mean duration in steps, and its emissions.
+    """Return a description of each hidden state of an HMM, a dictionary with four entries.
 
-    The emissions are a text: the most probable symbols with their probabilities, or the mean.
+    They are ``state`` (its number), ``share`` (of the steps in the long run), ``duration`` (the mean, in steps) and
+    ``emits``, a text: the most probable symbols with their probabilities, or the mean.
     """
     summary, emitted = model.state_summary(), _emissions(model)
     shares, durations = summary["share"].tolist(), summary["mean_duration"].tolist()

@@ -49,9 +49,11 @@ def report(
 
 
 def _saved_comparisons(folder: Path) -> list[Path]:
-    """Return those among a folder and its subfolders that hold a saved comparison.
+    """Return those among a folder and its direct subfolders that hold a saved comparison.
 
-    Raise ``ValueError`` if none does, ``FileNotFoundError`` if there is no such folder.
+    Raises:
+        ValueError: none of them does.
+        FileNotFoundError: there is no such folder.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")

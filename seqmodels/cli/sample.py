@@ -94,7 +94,9 @@ def sample(
 
 
 def _inputs(names: Sequence[str], path: str | None) -> np.ndarray | None:
-    """Return the inputs of the steps of the prefix and then of those to draw, ``(T, U)``; None if the model reads none.
+    """Return the values of U inputs at the T steps of the prefix and then of those to draw, ``(T, U)``.
+
+    It is None if the model reads none.
 
     Args:
         names: names of the inputs that the model reads.
@@ -123,7 +125,11 @@ def _prefix(saved: SavedModel[SequenceModel], prefix: str) -> Item:
 def _columns(saved: SavedModel[SequenceModel], items: list[Item]) -> list[str]:
     """Return the names of the features, or of the column of symbols, that a saved model was fitted to.
 
-    If they are unknown, or do not fit ``items``, the names are ``x0, x1, ...``.
+    If they are unknown, or do not fit the draws, the names are ``x0, x1, ...``.
+
+    Args:
+        saved: the saved model.
+        items: sequences that were drawn from it.
     """
     steps = np.asarray(items[0])
     n = steps.shape[1] if steps.ndim == 2 else 1

@@ -14,7 +14,7 @@ ROUNDING = 1e-5  # the most by which a sum of probabilities may differ from one
 
 
 def numbers_of(name: str, values: Any, shape: str = "") -> np.ndarray:
-    """Return ``values`` as an array of float64.
+    """Return ``values`` as an array of float64, after checking that they are numbers.
 
     Args:
         name: the name of the argument, for error messages.
@@ -64,8 +64,13 @@ def array_of(state: Mapping[str, Any], name: str, dtype: type, shape: tuple[int 
 def check_between(name: str, array: np.ndarray, low: float, high: float = np.inf) -> np.ndarray:
     """Return ``array`` after checking that its numbers are finite and from ``low`` to ``high``.
 
+    Args:
+        name: name of the array, for the message.
+        array: the array.
+        low, high: limits, which are included.
+
     Raises:
-        ValueError: a number is outside; the message says which, its index, and ``name``, the name of the array.
+        ValueError: a number is outside; the message says which, and its index.
     """
     wrong = ~(np.isfinite(array) & (array >= low) & (array <= high))
     if wrong.any():
@@ -75,7 +80,15 @@ def check_between(name: str, array: np.ndarray, low: float, high: float = np.inf
 
 
 def check_sums(name: str, sums: np.ndarray) -> None:
-    """Raise ``ValueError``, naming ``name``, unless all ``sums`` of probabilities are 1 up to ``ROUNDING``."""
+    """Check that sums of probabilities are 1, up to ``ROUNDING``.
+
+    Args:
+        name: name of the array of probabilities, for the message.
+        sums: sum of each of its rows.
+
+    Raises:
+        ValueError: a sum is not 1; the message says of which row.
+    """
     wrong = ~(np.abs(sums - 1) <= ROUNDING)
     if wrong.any():
         i = int(np.argmax(wrong))

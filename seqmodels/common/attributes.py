@@ -14,6 +14,11 @@ class AbsentAttributeError(ValueError, AttributeError):
 
 
 def readable_names(thing: Any, names: Iterable[str]) -> list[str]:
-    """Return the ``names`` that can be read from ``thing`` now, without properties that raise ``AttributeError``."""
+    """Return the names of attributes that can be read now, without properties that raise ``AttributeError``.
+
+    Args:
+        thing: the object.
+        names: names of attributes to choose from.
+    """
     cls = type(thing)
     return [name for name in names if not isinstance(getattr(cls, name, None), property) or hasattr(thing, name)]

@@ -12,7 +12,7 @@ PASSED_OVER = frozenset(
 
 
 def warn_caller(message: str | Warning, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning that names the nearest line outside the library as its origin.
+    """Issue a warning whose origin is the nearest line of the call stack outside the library.
 
     It does what ``skip_file_prefixes`` does from Python 3.12 on. A fixed ``stacklevel`` would be right for only one way
     of reaching a function.

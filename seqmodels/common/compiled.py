@@ -94,7 +94,12 @@ def _warn_of_no_cache() -> None:
 
 
 def warn_if_slow(name: str, n_steps: int) -> None:
-    """Warn that ``name``, a model, will be slow if it reads more than ``STEPS_IN_PLAIN_PYTHON`` steps without numba."""
+    """Warn that a model will be slow if numba is missing and it reads more than ``STEPS_IN_PLAIN_PYTHON`` steps.
+
+    Args:
+        name: name of the model or method, for the message.
+        n_steps: number of steps that it will read.
+    """
     if not is_compiling() and n_steps > STEPS_IN_PLAIN_PYTHON:
         warn_caller(
             f"{name} reads {n_steps:,} steps in plain Python, which is slow; install numba (pip install "

@@ -15,7 +15,7 @@ def narrow(state: np.ndarray, buffer: np.ndarray, start: int, size: int) -> None
     ``state`` and ``buffer`` are updated in place.
 
     Args:
-        state: an encoder's interval and number of bytes written, shape ``(3,)``, int64.
+        state: an encoder's interval (lower end and width) and number of bytes written, shape ``(3,)``, int64.
         buffer: the code so far, uint8, with at least ``ROOM`` bytes left.
         start: where the symbol's share begins: ``TOTAL`` times the probability of all symbols before it.
         size: the size of the symbol's share, at least 1: ``TOTAL`` times its probability.
@@ -42,9 +42,12 @@ def narrow(state: np.ndarray, buffer: np.ndarray, start: int, size: int) -> None
 
 @compiled
 def share_at(state: np.ndarray) -> int:
-    """Return an integer below ``TOTAL`` that lies in the share of the next symbol, which so can be identified.
+    """Return an integer below ``TOTAL`` in the share of the next symbol of a range code, which identifies the symbol.
 
-    ``state`` is a decoder's interval and number of bytes read, shape ``(3,)``.
+    A symbol's share is a range of integers, ``TOTAL`` times its probability long.
+
+    Args:
+        state: a decoder's interval (position of the code in it, and width) and number of bytes read, ``(3,)``, int64.
     """
     return min(int(state[LOW]) // (int(state[WIDTH]) >> TOTAL_BITS), TOTAL - 1)
 
@@ -54,10 +57,10 @@ def follow(state: np.ndarray, data: np.ndarray, start: int, size: int) -> None:
     """Move a decoder past a symbol with the share ``[start, start + size)`` of ``TOTAL``, updating ``state`` in place.
 
     Args:
-        state: a decoder's interval and number of bytes read, shape ``(3,)``, int64.
+        state: a decoder's interval (position of the code in it, and width) and number of bytes read, ``(3,)``, int64.
         data: the code, uint8; behind its end zeros are read.
-        start: where the symbol's share begins.
-        size: the size of the symbol's share.
+        start: where the symbol's share begins: ``TOTAL`` times the probability of all symbols before it.
+        size: the size of the symbol's share, ``TOTAL`` times its probability.
     """
     code, width, at = int(state[LOW]), int(state[WIDTH]), int(state[AT])
     unit = width >> TOTAL_BITS

@@ -37,7 +37,11 @@ def html_table(frame: pd.DataFrame, caption: str = "", *, label: str = "", cell_
 
 
 def html_facts(title: str, facts: Mapping[str, Any]) -> Markup:
-    """Return a two-column HTML ``<table>`` of names and values under a title. All text is escaped.
+    """Return a two-column HTML ``<table>`` of names and values under a title, with all text escaped.
+
+    Args:
+        title: heading of the table.
+        facts: values by name; they are shown by ``str``.
 
     >>> html_facts("HMM", {"states": "<3>"}).count("&lt;3&gt;")
     1
@@ -60,7 +64,9 @@ def text_facts(title: str, facts: Mapping[str, Any]) -> str:
 def sizes_in_words(sizes: Sequence[int], unit: str) -> str:
     """Return a phrase that says how many sequences there are, the range of their lengths and their sum.
 
-    ``sizes`` are the lengths of the sequences, counted in ``unit``.
+    Args:
+        sizes: length of each sequence.
+        unit: what the lengths count, in the singular.
 
     >>> sizes_in_words([3, 2], "frame")
     '2 sequences of 2 to 3 frames, 5 in all'
@@ -71,7 +77,7 @@ def sizes_in_words(sizes: Sequence[int], unit: str) -> str:
 
 
 def listed(names: Sequence[Any]) -> str:
-    """Return the names joined by commas; of more than ``MAX_LISTED``, only the first and the number of all."""
+    """Return the names joined by commas; of more than ``MAX_LISTED``, only the first, ``...`` and the number of all."""
     return ", ".join(map(str, names[:MAX_LISTED])) + f", ... ({len(names)} in all)" * (len(names) > MAX_LISTED)
 
 

@@ -13,11 +13,11 @@ PERCENTAGE = re.compile(r"\d[\d.]*\s?%")  # left out of the comparison because s
 
 @contextmanager
 def distinct_warnings() -> Iterator[None]:
-    """Show each warning issued in this context once; warnings that differ only in percentages count as the same.
+    """Return a context manager that shows each warning issued in its block once.
 
-    Python's own rule, once per line and text, does not hold over several fits, because every
-    ``warnings.catch_warnings`` within them makes it forget what it has shown. The caller's filters still decide first
-    which warnings are shown.
+    Warnings that differ only in percentages count as the same. Python's own rule, once per line and text, does not hold
+    over several fits, because every ``warnings.catch_warnings`` within them makes it forget what it has shown. The
+    caller's filters still decide first which warnings are shown.
     """
     given: set[tuple[type[Warning], str]] = set()
     with warnings.catch_warnings():

@@ -82,22 +82,29 @@ def join(backend: str = "gloo", *, timeout: float = 300.0) -> None:
 
 
 def is_distributed() -> bool:
-    """Return True if several processes work together now; False in a process that works alone while the others wait."""
+    """Return True if several processes work together now.
+
+    It is False in a single process, and in one that works alone while the others wait.
+    """
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and not _works_alone.get()
 
 
 def is_rank_zero() -> bool:
-    """Return True if this is process 0 or the only process."""
+    """Return True if this is process 0, or a process that works alone."""
     return not is_distributed() or dist.get_rank() == 0
 
 
 def shard(items: Sequence[Item]) -> list[Item]:
-    """Return the items that this process works on: every n-th item for n processes, all items for one process."""
+    """Return the items that this process works on: every n-th item for n processes, all items for one process.
+
+    Args:
+        items: all items, the same in every process.
+    """
     return list(items[share_of(len(items))])
 
 
 def rank() -> int:
-    """Return the number of this process; 0 if it is the only one."""
+    """Return the number of this process among those that share the work; 0 if it is the only one."""
     return dist.get_rank() if is_distributed() else 0
 
 
@@ -107,12 +114,16 @@ def n_processes() -> int:
 
 
 def share_of(n: int) -> slice:
-    """Return the slice that selects this process's shard, as ``shard`` returns it, from a list of ``n`` items."""
+    """Return the slice that selects the items on which this process works, every n-th for n processes.
+
+    Args:
+        n: number of items.
+    """
     return slice(rank(), n, n_processes())
 
 
 def all_reduce_sum(tensors: Sequence[Tensor], from_rank_zero: Sequence[float] = ()) -> tuple[list[Tensor], list[float]]:
-    """Return the sums of tensors over all processes, and numbers of rank 0.
+    """Return the sums of tensors over all processes, and numbers of process 0 (rank 0).
 
     Args:
         tensors: float64 tensors, which have the same shapes in every process.
@@ -143,7 +154,7 @@ def sum_of(number: float) -> float:
 
 
 def of_rank_zero(number: float) -> float:
-    """Return, in every process, the ``number`` that rank 0 passes.
+    """Return, in every process, the ``number`` that process 0 passes.
 
     Use it for quantities that depend on the machine, such as free memory, on which all processes must act alike.
     """
@@ -151,9 +162,12 @@ def of_rank_zero(number: float) -> float:
 
 
 def meet() -> None:
-    """Wait for all processes, and raise ``ProcessError`` if one has failed.
+    """Wait until all processes have called this function.
 
     Call it before work in which the others would wait for a process that has failed.
+
+    Raises:
+        ProcessError: a process has failed.
     """
     if is_distributed():
         _exchange(MEET)
@@ -162,8 +176,11 @@ def meet() -> None:
 def begin_all_reduce(tensor: Tensor) -> Callable[[], None]:
     """Begin to sum a tensor over all processes, in place, and return a function that waits for the sum.
 
-    No header is exchanged, so all processes must have agreed (``all_reduce_sum``) to begin the same sums in the same
-    order.
+    No message about errors is exchanged first, so all processes must have agreed (``all_reduce_sum``) to begin the same
+    sums in the same order.
+
+    Args:
+        tensor: the tensor, of the same shape in every process.
     """
     with _detecting_loss():
         work = dist.all_reduce(tensor, async_op=True)
@@ -176,16 +193,23 @@ def begin_all_reduce(tensor: Tensor) -> Callable[[], None]:
 
 
 def broadcast_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return, in every process, the float64 tensors of rank 0; their shapes must be the same everywhere."""
+    """Return, in every process, the tensors of process 0.
+
+    Args:
+        tensors: float64 tensors, of the same shapes in every process.
+    """
     if not is_distributed():
         return list(tensors)
     return all_reduce_sum([t if dist.get_rank() == 0 else torch.zeros_like(t) for t in tensors])[0]
 
 
 def receive_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
-    """Return rank 0's ``content()`` in every other rank; return None in rank 0 or if there is only one process.
+    """Return what ``content()`` returns in process 0, in every other process.
 
-    The content is nested dictionaries of arrays and JSON values.
+    Return None in process 0, or if there is only one process.
+
+    Args:
+        content: function that returns nested dictionaries of arrays and JSON values; only process 0 calls it.
     """
     if not is_distributed():
         return None
@@ -194,7 +218,11 @@ def receive_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any] | N
 
 
 def broadcast_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return rank 0's ``content()``, nested dictionaries of arrays and JSON values, in every process."""
+    """Return, in every process, what ``content()`` returns in process 0.
+
+    Args:
+        content: function that returns nested dictionaries of arrays and JSON values; only process 0 calls it.
+    """
     if not is_distributed():
         return content()
     local = content() if dist.get_rank() == 0 else {}
@@ -210,7 +238,7 @@ def broadcast_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def run_on_rank_zero(name: str | None, work: Callable[[], None]) -> None:
-    """Call ``work`` in rank 0 while the other processes wait until it is done.
+    """Call ``work`` in process 0 (rank 0) while the other processes wait until it is done.
 
     The others wait as long as it takes, unless rank 0 fails, is killed or hangs. A single process just calls ``work``.
 
@@ -245,21 +273,21 @@ def request_stop() -> None:
 
 
 def stop_agreed() -> bool:
-    """Return True if some process had requested a stop when the processes last synchronised; all return the same.
+    """Return True if some process had requested a stop of training when the processes last exchanged messages.
 
-    Return False if there is one process.
+    All processes return the same. With one process it is False.
     """
     return _stop["agreed"]
 
 
 def clear_stop_requests() -> None:
-    """Forget earlier requests to stop."""
+    """Forget earlier requests to stop training, of this process and of the others."""
     _stop.update(requested=False, agreed=False)
 
 
 @contextmanager
 def propagate_errors() -> Iterator[None]:
-    """Raise an error of one process in all of them, and let none leave the block before all are done.
+    """Return a context manager that raises an error of one process in all, and whose block all leave together.
 
     With one process the block runs as it would without this context.
 
@@ -287,9 +315,14 @@ def propagate_errors() -> Iterator[None]:
 
 
 def check_equal(texts: Mapping[str, str]) -> None:
-    """Raise ``ProcessValueError`` in every process unless all pass equal ``texts``, a mapping from names to texts.
+    """Check that all processes pass the same texts, such as descriptions of their models and data.
 
-    The message names the texts that differ and the processes that hold each.
+    Args:
+        texts: the texts by name.
+
+    Raises:
+        ProcessValueError: in every process, if some differ; the message names the texts that differ and the processes
+            that hold each.
     """
     if not is_distributed():
         return
@@ -317,7 +350,7 @@ def check_equal(texts: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class _Header:
-    """The sum over all processes of the headers that they exchange before each collective operation.
+    """The sum over all processes of the headers (a few numbers) that they exchange before each collective operation.
 
     Attributes:
         working: True if rank 0 still works while the others wait.

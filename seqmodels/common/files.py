@@ -26,11 +26,14 @@ LOCKED_BYTE = 1 << 20  # the byte locked under Windows: beyond the text, because
 
 @contextmanager
 def locked_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """Create the folder if needed and yield it, reserved for this process to write to until the block ends.
+    """Return a context manager that creates a folder if needed, and reserves it for this process to write to.
 
-    The lock is the operating system's, held on an open file in the folder. It ends with the process, even a killed one,
-    so no stale lock is left. On a file system without locks nothing is reserved. A folder that was created and is empty
-    at the end is removed again.
+    It yields the folder's path. The lock is the operating system's, held on an open file in the folder. It ends with
+    the process, even a killed one, so no stale lock is left. On a file system without locks nothing is reserved. A
+    folder that was created and is empty at the end is removed again.
+
+    Args:
+        folder: path of the folder.
 
     Raises:
         ValueError: another process, or another thread of this one, holds the folder.
@@ -111,12 +114,15 @@ def _lock_byte(descriptor: int) -> bool:
 
 @contextmanager
 def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield the path of a temporary file that replaces ``path`` when the block ends without an error.
+    """Return a context manager that yields the path of a temporary file, which replaces ``path`` when the block ends.
 
     The temporary file lies in the same folder under a unique name with the same suffix. It is written to the disk
     before it is renamed, so ``path`` is never incomplete. If the block fails, ``path`` stays as it was. If a process is
     killed, the next one that writes ``path`` removes what it left. A link is followed. A path that is not a regular
     file, such as ``/dev/stdout``, is yielded itself.
+
+    Args:
+        path: path of the file to write.
 
     Raises:
         IsADirectoryError: ``path`` is a folder.
@@ -145,16 +151,25 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write text in UTF-8 to a file that appears complete or, if writing fails, stays as it was."""
+    """Write text in UTF-8 to a file, which appears complete or, if writing fails, stays as it was.
+
+    Args:
+        path: path of the file.
+        text: its whole content.
+    """
     with replaced(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 @contextmanager
 def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """Create a folder in ``parent`` and yield its path; if the block fails, the folder is removed.
+    """Return a context manager that creates a folder in ``parent`` and yields its path.
 
-    Its name is ``prefix`` followed by 12 hexadecimal digits.
+    If the block fails, the folder is removed.
+
+    Args:
+        parent: an existing folder.
+        prefix: beginning of the folder's name, which is followed by 12 hexadecimal digits.
     """
     folder, descriptor = _begin_folder(parent, prefix)
     try:
@@ -168,9 +183,12 @@ def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def remove_folders(parent: Path, names: re.Pattern[str], *, but: str) -> None:
-    """Remove the folders in ``parent`` whose names match the pattern ``names``.
+    """Remove the folders in ``parent`` whose names match a pattern, except those that another process is writing.
 
-    The folder called ``but``, and folders that another process is writing, are kept.
+    Args:
+        parent: the folder that holds them.
+        names: the pattern, which must match the whole name.
+        but: name of a folder to keep.
     """
     for folder in [each for each in parent.iterdir() if names.fullmatch(each.name) and each.name != but]:
         if os.name == "nt":
@@ -203,7 +221,7 @@ def _begin_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure that renames within the folder have reached the disk.
+    """Make sure that files that were renamed within a folder have reached the disk under their new names.
 
     Under Windows, which cannot open folders, do nothing.
     """

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 @cache
 def environment() -> Environment:
-    """Return the Jinja environment of the templates; a template that uses a name it was not given raises an error."""
+    """Return the Jinja environment of this package's HTML templates.
+
+    A template that uses a name it was not given raises an error.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined  # only here: most programs need no HTML
 
     return Environment(
@@ -24,8 +27,13 @@ def environment() -> Environment:
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Return the template called ``template``, filled with ``values``. Text is escaped; ``Markup`` is inserted
-    unchanged.
+    """Return an HTML template of this package, filled with values, as ``Markup``.
+
+    Text is escaped; ``Markup`` is inserted unchanged.
+
+    Args:
+        template: file name of the template.
+        values: values of the template's names.
 
     >>> render("facts.html", title="a < b", facts={}, cell="").count("a &lt; b")
     1
@@ -36,7 +44,11 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def element(name: str, *values: Any, **options: Any) -> Markup:
-    """Call the macro ``name`` of ``elements.html`` with values and options, which are escaped, and return its HTML.
+    """Return the HTML that a macro of the template ``elements.html`` makes, such as a paragraph.
+
+    Args:
+        name: name of the macro.
+        values, options: its arguments, which are escaped.
 
     >>> element("paragraph", "a < b")
     Markup('<p>a &lt; b</p>')

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` for a package whose modules are imported when one of their names is used.
+    """Return functions ``__getattr__`` and ``__dir__`` for a package that imports a module at the first use of a name.
 
     Args:
         package: the ``__name__`` of the package.

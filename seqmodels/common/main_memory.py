@@ -32,12 +32,15 @@ def memory_of_process(device: torch.device) -> float:
 
 
 def refuse_beyond_memory(what: str, n_bytes: float, way_out: str) -> None:
-    """Raise ``ValueError`` if ``n_bytes`` is more than this machine's main memory.
+    """Check that an amount of memory is at most this machine's main memory.
 
     Args:
         what: what would take the memory, as the beginning of the message.
         n_bytes: bytes that it would take.
         way_out: what to do instead, as the end of the message.
+
+    Raises:
+        ValueError: it is more.
 
     >>> refuse_beyond_memory("a table", 1e18, "pass fewer states")
     Traceback (most recent call last):

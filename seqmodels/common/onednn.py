@@ -9,7 +9,10 @@ from torch import Tensor
 
 
 def multiplies(x: Tensor) -> bool:
-    """Return True if oneDNN should compute products of ``x``: float32 on a CPU with AVX-512, without autocast."""
+    """Return True if oneDNN (torch's CPU library) should compute matrix products of ``x``.
+
+    That is so for float32 on a CPU with AVX-512, without autocast.
+    """
     is_float32_on_cpu = x.dtype == torch.float32 and x.device.type == "cpu"
     return is_float32_on_cpu and not torch.is_autocast_enabled("cpu") and has_avx512()
 

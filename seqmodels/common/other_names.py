@@ -71,18 +71,26 @@ HERE: dict[str, tuple[str, ...]] = {
 
 
 def meant_names(name: str, known: Collection[str]) -> list[str]:
-    """Return the names among ``known`` that ``name`` may stand for, the likeliest first.
+    """Return the names of arguments that an unknown name may stand for, the likeliest first.
 
     The list is empty if no known name resembles it.
+
+    Args:
+        name: the unknown name, perhaps that of another library.
+        known: names of the arguments that exist.
     """
     elsewhere = [other for other in HERE.get(name.lower(), ()) if other in known or "(" in other]
     return elsewhere or get_close_matches(name, known, 1)
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """Return the end of an error about an unknown ``name``, which asks whether a name among ``known`` was meant.
+    """Return the end of an error message about an unknown name, which asks whether a known one was meant.
 
     Return "" if no known name resembles it.
+
+    Args:
+        name: the unknown name, perhaps that of another library.
+        known: names that exist.
 
     >>> suggestion("hidden_size", ["d_model", "n_layers"]), suggestion("n_layrs", ["d_model", "n_layers"])
     ('; did you mean d_model?', '; did you mean n_layers?')
@@ -94,9 +102,14 @@ def suggestion(name: str, known: Collection[str]) -> str:
 
 
 def unknown_argument(called: str, name: str, known: Iterable[str]) -> TypeError:
-    """Return the ``TypeError`` for an argument ``name`` that the class or function ``called`` does not have.
+    """Return the ``TypeError`` to raise for an argument that a class or function does not have.
 
-    Its message suggests a name among ``known``, or lists them all.
+    Its message suggests a known name that resembles it, or lists them all.
+
+    Args:
+        called: name of the class or function.
+        name: name of the argument.
+        known: names of the arguments that it has.
     """
     known = tuple(known)
     says = suggestion(name, known) or f"; it has {', '.join(known) or 'none'}"

@@ -78,8 +78,7 @@ Floor = Annotated[float, Range(0, LARGEST_FLOOR, may_be_low=False)]
 
 
 class _OwnArgumentsFirst:
-    """A descriptor that returns the constructor's signature of a class, with keywords in ``_listed_last`` moved to the
-    end.
+    """A descriptor that returns the signature of a class's constructor, with keywords in ``_listed_last`` at the end.
 
     A dataclass lists the fields of its bases first, so that the arguments that all models share would hide a model's
     own from a reader of ``help``.
@@ -152,7 +151,11 @@ class Configurable:
         return readable_names(self, super().__dir__())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the hyperparameters by name; if ``deep``, also those of nested objects, as ``outer__inner``."""
+        """Return the hyperparameters (arguments of the constructor) by name.
+
+        Args:
+            deep: True for those of nested objects too, as ``outer__inner``.
+        """
         names = argument_names(type(self))  # type: ignore[arg-type]
         params: dict[str, Any] = {name: getattr(self, name) for name in names}
         if deep:
@@ -162,7 +165,10 @@ class Configurable:
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set hyperparameters by name and return self. A nested one is written ``outer__inner``.
+        """Set hyperparameters (arguments of the constructor) by name and return self.
+
+        Args:
+            params: the new values; one of a nested object is written ``outer__inner``.
 
         Raises:
             ValueError: a name does not exist.
@@ -179,10 +185,14 @@ class Configurable:
         return self
 
     def _value_with(self, name: str, inner: str) -> Any:
-        """Return the hyperparameter ``name``, a nested object whose own parameter ``inner`` is about to be set.
+        """Return the hyperparameter ``name``, a nested object of which one parameter is about to be set.
 
         Override it in a class in which a hyperparameter may be a word, such as ``"auto"``, that stands for an object
         with parameters.
+
+        Args:
+            name: name of the hyperparameter.
+            inner: name of the object's parameter that is about to be set.
         """
         return getattr(self, name)
 
@@ -230,9 +240,16 @@ def _nested(path: str, value: Any) -> Iterator[tuple[str, Configurable]]:
 
 
 def _with(value: Any, name: str, inner: str, new: Any) -> Any:
-    """Return a copy of a nested object in which its parameter ``inner`` is ``new``.
+    """Return a copy of a nested object in which one of its parameters has a new value.
 
-    ``name`` is the hyperparameter that holds the object, for the ``ValueError`` if the object has no such parameter.
+    Args:
+        value: the object, or a list of objects.
+        name: the hyperparameter that holds it, for the message.
+        inner: name of the parameter, as ``0__name`` for an object in a list.
+        new: the new value.
+
+    Raises:
+        ValueError: the object has no such parameter.
     """
     if isinstance(value, Configurable):
         return value.clone().set_params(**{inner: new})
@@ -249,7 +266,10 @@ def _with(value: Any, name: str, inner: str, new: Any) -> Any:
 
 @contextmanager
 def undone_on_failure(thing: Configurable) -> Iterator[None]:
-    """Restore the attributes that ``thing`` had before the block if the block raises an exception."""
+    """Return a context manager that restores the attributes of an object if its block raises an exception.
+
+    The attributes are those that ``thing`` had before the block.
+    """
     attributes = dict(vars(thing))
     try:
         yield
@@ -267,7 +287,7 @@ def _same(value: Any, default: Any) -> bool:
 
 @cache
 def argument_names(cls: type) -> tuple[str, ...]:
-    """Return the names of the constructor's arguments in order."""
+    """Return the names of the arguments of a class's constructor, in order."""
     return tuple(inspect.signature(cls).parameters)
 
 
@@ -283,9 +303,14 @@ def argument_groups(cls: type) -> dict[str, type[Configurable]]:
 
 
 def place_in_group(cls: type, name: str) -> tuple[str, str] | None:
-    """Return where an argument ``name`` of ``cls`` stands if it belongs to a group: the group, and its name there.
+    """Return where an argument of a class stands if it belongs to a group of arguments: the group, and its name there.
 
-    ``name`` may be a former name. Return None if ``cls`` itself has the argument, and if no group has it.
+    A group is an argument such as ``training=`` that holds further ones. Return None if ``cls`` itself has the
+    argument, and if no group has it.
+
+    Args:
+        cls: the class.
+        name: name of the argument, perhaps a former one.
 
     >>> from seqmodels import LSTM
     >>> place_in_group(LSTM, "checkpoint"), place_in_group(LSTM, "training_precision"), place_in_group(LSTM, "lr")
@@ -301,28 +326,52 @@ def place_in_group(cls: type, name: str) -> tuple[str, str] | None:
 
 
 def refuse_wrong_groups(thing: Configurable) -> None:
-    """Raise ``ValueError`` if an argument that is a group of arguments has a value of another class than the group."""
+    """Check that each argument that is a group of arguments (such as ``training=``) has a value of the group's class.
+
+    Args:
+        thing: the object whose arguments are checked.
+
+    Raises:
+        ValueError: one has a value of another class.
+    """
     for name, of in argument_groups(type(thing)).items():  # type: ignore[arg-type]
         if not isinstance(getattr(thing, name), of):
             raise ValueError(f"{name} is {_shortened(getattr(thing, name))}; pass {in_words(of)}")
 
 
 def owner_of(cls: type, name: str) -> tuple[type, str]:
-    """Return the class that has the argument ``name``, ``cls`` or the class of a group, and its name there."""
+    """Return the class that has an argument, ``cls`` or the class of a group of arguments, and its name there.
+
+    A group is an argument such as ``training=`` that holds further ones.
+
+    Args:
+        cls: the class.
+        name: name of the argument, perhaps a former one.
+    """
     place = place_in_group(cls, name)
     return (argument_groups(cls)[place[0]], place[1]) if place else (cls, name)
 
 
 def had_no_effect(cls: type[Configurable], name: str, value: Any) -> bool:
-    """Return True if ``name`` is an argument that ``cls`` had in an earlier version, at a ``value`` without effect."""
+    """Return True if an argument from a file existed in earlier versions only, and its value had no effect there.
+
+    Args:
+        cls: the class.
+        name: name of the argument.
+        value: its value in the file.
+    """
     had = cls._had
     return name not in argument_names(cls) and name in had and bool(had[name] == value)  # type: ignore[arg-type]
 
 
 def in_groups(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments for ``cls`` in which those that belong to a group of arguments are passed in that group.
+    """Return the arguments of a class with those that belong to a group, such as ``training=``, in that group.
 
     Files of earlier versions, which had no groups, store all arguments side by side.
+
+    Args:
+        cls: the class.
+        arguments: values of the arguments by name.
     """
     groups, direct, grouped = argument_groups(cls), dict[str, Any](), dict[str, dict[str, Any]]()
     for name, value in arguments.items():
@@ -335,7 +384,12 @@ def in_groups(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_group(cls: type, name: str) -> str:
-    """Return code that passes the argument ``name`` in its group, such as ``training=Training(lr=...)``, or ""."""
+    """Return code that passes an argument in its group, such as ``training=Training(lr=...)``; "" if none has it.
+
+    Args:
+        cls: the class that has the groups.
+        name: name of the argument, perhaps ``group__name``.
+    """
     outer, _, inner = name.partition("__")
     groups, place = argument_groups(cls), place_in_group(cls, name)
     if outer in groups and inner in argument_names(groups[outer]):  # type: ignore[arg-type]
@@ -344,7 +398,12 @@ def _in_group(cls: type, name: str) -> str:
 
 
 def _meant_in_group(cls: type, name: str) -> str:
-    """Return code that passes the argument of a group whose name is most like ``name``, or "" if none is alike."""
+    """Return code that passes the argument of a group whose name is most like a given one; "" if none is alike.
+
+    Args:
+        cls: the class that has groups of arguments, such as ``training=``.
+        name: the unknown name of an argument.
+    """
     for group, of in argument_groups(cls).items():
         meant = meant_names(name, argument_names(of))  # type: ignore[arg-type]
         if meant:
@@ -361,7 +420,12 @@ def _unknown_parameter(cls: type, name: str) -> ValueError:
 
 
 def made_with(cls: type[R], options: Mapping[str, Any], **implied: Any) -> R:
-    """Return ``cls`` called with ``options`` and with the arguments in ``implied``.
+    """Return an object of a class, made with the options of a caller and with arguments that are already determined.
+
+    Args:
+        cls: the class.
+        options: arguments that a caller passes, by name.
+        implied: arguments that are determined otherwise.
 
     Raises:
         ValueError: an option contradicts an implied argument; repeating its value is allowed.
@@ -407,7 +471,7 @@ def _lacks(
 
 @cache
 def argument_types(cls: type) -> dict[str, Any]:
-    """Return the annotations of the constructor's arguments by name."""
+    """Return the annotations of the arguments of a class's constructor, by name."""
     return {**get_type_hints(cls, include_extras=True), **_types_of_constructor(cls)}
 
 
@@ -421,26 +485,46 @@ def _types_of_constructor(cls: Any) -> dict[str, Any]:
 
 
 def check_argument(cls: type, name: str, value: Any) -> None:
-    """Raise ``ValueError`` if the annotation of the constructor's argument ``name`` does not admit ``value``.
+    """Check that the annotation of an argument of a class's constructor admits a value.
 
-    A ``name`` that is no argument raises it too.
+    Args:
+        cls: the class.
+        name: name of the argument.
+        value: the value.
+
+    Raises:
+        ValueError: it does not, or there is no such argument.
     """
     _check_admitted(cls, name, [as_python(argument_types(cls).get(name, Any), value)])
 
 
 def checked_argument(cls: type, name: str, value: Any) -> Any:
-    """Return a value from a file if the annotation of the constructor's argument ``name`` admits it.
+    """Return a value from a file, after checking that the annotation of an argument of a class's constructor admits it.
 
-    Otherwise return the same number in a type that the annotation admits, because older versions stored 1 where True is
-    meant now. Raise ``ValueError`` if no type fits.
+    If it does not, return the same number in a type that the annotation admits, because older versions stored 1 where
+    True is meant now.
+
+    Args:
+        cls: the class.
+        name: name of the argument.
+        value: the value.
+
+    Raises:
+        ValueError: no type fits, or there is no such argument.
     """
     return _check_admitted(cls, name, [value, *_same_number(value)])
 
 
 def _check_admitted(cls: type, name: str, values: list[Any]) -> Any:
-    """Return the first of ``values`` that the annotation of the argument ``name`` admits.
+    """Return the first of several values that the annotation of an argument of a class's constructor admits.
 
-    Raise ``ValueError`` if it admits none, or if there is no such argument.
+    Args:
+        cls: the class.
+        name: name of the argument.
+        values: the values to try.
+
+    Raises:
+        ValueError: it admits none, or there is no such argument.
     """
     if name not in argument_names(cls):
         raise _unknown_parameter(cls, name)
@@ -473,31 +557,41 @@ class WrongArgument:
 
 
 def wrong_argument(thing: Configurable) -> WrongArgument | None:
-    """Return the first argument whose annotation does not admit its value; None if all are admitted.
+    """Return the first argument of an object whose annotation does not admit its value; None if all are admitted.
 
     Numbers of NumPy are replaced by Python's, and 0 and 1 by False and True where an argument is a boolean, so that
     other code need not tell them apart. The check includes nested observations, optimisers and the like, but not nested
     models, which check themselves.
+
+    Args:
+        thing: the object, whose attributes hold its constructor's arguments.
     """
     return next(_wrong_arguments(thing, ""), None)
 
 
 def refuse_wrong_arguments(thing: Configurable) -> None:
-    """Raise ``ValueError`` if an argument of ``thing`` has a value that its annotation does not admit."""
+    """Check that the annotations of an object's arguments admit their values, also in nested objects.
+
+    Raises:
+        ValueError: one does not; the message says what to pass.
+    """
     wrong = wrong_argument(thing)
     if wrong is not None:
         raise ValueError(str(wrong))
 
 
 def refuse_beyond_data(thing: Configurable, n_steps: int, longest: int) -> None:
-    """Raise ``ValueError`` for a size that the data cannot determine and that would take very long or all memory.
+    """Check that no size, such as a number of states, is more than the data can determine.
 
-    The check includes everything nested in ``thing``.
+    Such a size would take very long or all memory. The check includes everything nested in ``thing``.
 
     Args:
         thing: a model, perhaps with an observation, a topology or other models in it.
         n_steps: number of steps of all sequences.
         longest: number of steps of the longest sequence.
+
+    Raises:
+        ValueError: a size is larger than the data, and not small.
     """
     for name, of in thing._bounded_by_data.items():
         value, size = getattr(thing, name), {"steps": n_steps, "longest": longest}[of]
@@ -514,9 +608,15 @@ def refuse_beyond_data(thing: Configurable, n_steps: int, longest: int) -> None:
 
 
 def check_fields(thing: Any) -> None:
-    """Raise ``ValueError`` if the annotation of a dataclass's field does not admit its value.
+    """Check that the annotations of a dataclass's fields admit their values.
 
     Numbers of NumPy are replaced by Python's, in a frozen dataclass too.
+
+    Args:
+        thing: an instance of the dataclass.
+
+    Raises:
+        ValueError: one does not.
     """
     values = {field.name: getattr(thing, field.name) for field in fields(thing) if field.init}
     for name, value in _all_admitted(_known_types(type(thing)), values.items()):  # type: ignore[arg-type]
@@ -525,7 +625,16 @@ def check_fields(thing: Any) -> None:
 
 
 def check_range(thing: Configurable, name: str, low: float, high: float) -> None:
-    """Raise ``ValueError`` unless the argument ``name`` is finite and from ``low`` to ``high``."""
+    """Check that an argument of an object is finite and in a range.
+
+    Args:
+        thing: the object.
+        name: name of the argument.
+        low, high: limits, which are included.
+
+    Raises:
+        ValueError: it is not.
+    """
     value = getattr(thing, name)
     if not Range(low, high).admits(value):
         to_high = "and finite" if high == np.inf else f"and at most {high:g}"
@@ -573,7 +682,7 @@ def _checked_defaults(cls: type[Configurable]) -> dict[str, Any]:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function with a check of its arguments against their annotations before it runs.
+    """Return a function that checks its arguments against their annotations before it runs; use it as a decorator.
 
     The new function raises ``ValueError`` for a value that an annotation does not admit.
 
@@ -592,9 +701,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def checked_but(*others: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator that checks a function's arguments against their annotations, except the arguments ``others``.
+    """Return a decorator that checks a function's arguments against their annotations before it runs, except some.
 
-    The function itself checks these.
+    Args:
+        others: names of the arguments that are not checked, because the function itself checks them.
     """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
@@ -620,7 +730,14 @@ def checked_but(*others: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def check_options(function: Callable[..., Any], **options: Any) -> None:
-    """Raise ``ValueError`` if a function's annotation does not admit the value of one of ``options``.
+    """Check that a function's annotations admit the values of some of its arguments.
+
+    Args:
+        function: the function.
+        options: values of the arguments, by name.
+
+    Raises:
+        ValueError: an annotation does not admit its value.
 
     >>> def repeat(n: int, how: Literal["up", "down"]) -> None:
     ...     check_options(repeat, n=n, how=how)
@@ -653,6 +770,10 @@ def _all_admitted(hints: Mapping[str, Any], values: Iterable[tuple[str, Any]]) -
 def as_python(hint: Any, value: Any) -> Any:
     """Return a value with NumPy's numbers as Python's, and 0 or 1 as a boolean where only a boolean is admitted.
 
+    Args:
+        hint: annotation that the value is for.
+        value: the value.
+
     >>> as_python(bool, 0), as_python(int, np.int64(1)), as_python(bool | int, np.bool_(True))
     (False, 1, True)
     """
@@ -675,7 +796,7 @@ def _option_types(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 class _OfName(type):
-    """Metaclass of stand-ins for classes that are not imported: instances are recognised by the name of their class."""
+    """A metaclass of stand-ins for classes that are not imported; they recognise instances by the class's name."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("_"):
@@ -719,6 +840,10 @@ def admits(hint: Any, value: Any) -> bool:
 
     Lists stand for tuples, sequences and arrays, and integers for floats. NaN is not admitted as a number. Items of a
     generator, which can be read only once, are not checked.
+
+    Args:
+        hint: the annotation, a type or a construct of ``typing``.
+        value: the value.
     """
     if hint is Any:
         return True

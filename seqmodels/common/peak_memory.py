@@ -15,10 +15,10 @@ PROC_STATUS, PROC_CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear
 
 @dataclass
 class PeakMemory:
-    """The result of ``peak_memory``: the largest amount of main memory that a block held, known at its end.
+    """The largest amount of main memory that a block of code held; ``peak_memory`` fills it in when the block ends.
 
     Attributes:
-        megabytes: the memory in units of 1e6 bytes; NaN if the system does not report it.
+        megabytes: the memory in units of 1e6 bytes, beyond what was held before; NaN if the system does not report it.
     """
 
     megabytes: float = math.nan
@@ -26,11 +26,11 @@ class PeakMemory:
 
 @contextmanager
 def peak_memory() -> Iterator[PeakMemory]:
-    """Measure the largest amount of main memory that a block of code held beyond what the process held before.
+    """Return a context manager that measures the most main memory that its block held beyond what was held before.
 
-    The measure is Linux's high-water mark. Free memory that Python or the C library kept from earlier work is returned
-    to the system first. If they keep some of it anyway, its reuse within the block is not counted. Memory of a GPU is
-    not counted.
+    It yields a ``PeakMemory``, which is filled when the block ends. The measure is Linux's high-water mark. Free memory
+    that Python or the C library kept from earlier work is returned to the system first. If they keep some of it anyway,
+    its reuse within the block is not counted. Memory of a GPU is not counted.
 
     >>> with peak_memory() as peak:
     ...     block = bytearray(100_000_000)

@@ -42,7 +42,12 @@ class ProgressBar:
             _OPEN.append(weakref.ref(self))
 
     def move(self, to: float, text: str = "") -> None:
-        """Set the progress to ``to`` out of the total, and show ``text`` beside it."""
+        """Set the progress of the bar, and show a text beside it.
+
+        Args:
+            to: progress so far, out of the bar's ``total``.
+            text: the text.
+        """
         if self._outer is not None:
             self._outer._say(f"{self.name} {100 * min(1.0, to / max(self.total, 1e-9)):.0f} % {text}")
         elif self._bar is not None:
@@ -55,7 +60,7 @@ class ProgressBar:
             self._bar.update(0)  # it redraws the bar at most ten times a second
 
     def close(self) -> None:
-        """End the bar. Calling it again does nothing."""
+        """End the bar and remove it from the screen, unless ``verbose`` is True; calling it again does nothing."""
         if self._bar is not None:
             self._bar.close()
         _OPEN[:] = [each for each in _OPEN if each() not in (None, self)]
@@ -69,9 +74,9 @@ class ProgressBar:
 
 @contextmanager
 def silent_if(verbose: Verbose) -> Iterator[None]:
-    """Hide the progress bars of ``verbose="auto"`` within the context if ``verbose`` is False.
+    """Return a context manager that hides progress bars of ``verbose="auto"`` in its block if ``verbose`` is False.
 
-    Otherwise the context does nothing.
+    Otherwise it does nothing.
     """
     if verbose is not False:
         yield
@@ -91,7 +96,7 @@ def _outermost() -> ProgressBar | None:
 
 
 def is_watched() -> bool:
-    """Return True if a person sees standard error: a terminal or a notebook, in the main thread of the main process."""
+    """Return True if a person may see standard error: a terminal or a notebook, in the main thread and process."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or multiprocessing.current_process().name != "MainProcess":
         return False

@@ -87,12 +87,11 @@ class InitialDraws(TorchFunctionMode):
 def training_draws(
     generator: torch.Generator, device: torch.device, *, compiled: bool = False
 ) -> Iterator[torch.Generator]:
-    """Make dropout in this thread draw from ``generator`` within the block, and yield the generator whose state to
-    save.
+    """Return a context manager in which dropout of this thread draws from ``generator``.
 
-    On a CPU without compilation that is ``generator`` itself. Compiled code and kernels of other devices take no
-    generator and draw from their device's default one. It is seeded from ``generator`` and put back afterwards, so fits
-    repeat exactly on such a device only if they run one at a time.
+    It yields the generator whose state is to be saved. On a CPU without compilation that is ``generator`` itself.
+    Compiled code and kernels of other devices take no generator and draw from their device's default one. It is seeded
+    from ``generator`` and put back afterwards, so fits repeat exactly on such a device only if they run one at a time.
 
     Args:
         generator: the generator of the fit.
@@ -116,7 +115,7 @@ def training_draws(
 
 
 def fit_generator() -> torch.Generator | None:
-    """Return the generator from which the fit in this thread draws.
+    """Return the generator from which the fit in this thread draws its dropout masks.
 
     Return None if no fit runs in this thread, or if its device's kernels take no generator.
     """
@@ -124,9 +123,14 @@ def fit_generator() -> torch.Generator | None:
 
 
 def torch_dropout(x: Tensor, p: float) -> Tensor:
-    """Return ``F.dropout(x, p)`` as in training, with the mask drawn from the generator of this thread's fit.
+    """Return ``x`` with a random part of its values set to zero and the rest scaled by ``1 / (1 - p)``, as in training.
 
-    The values equal those that ``F.dropout`` gives with a generator in the same state, bit for bit.
+    The mask is drawn from the generator of this thread's fit. The values equal those that ``F.dropout`` gives with a
+    generator in the same state, bit for bit.
+
+    Args:
+        x: the values.
+        p: probability that a value is set to zero.
     """
     generator = fit_generator()
     if generator is None:

@@ -15,7 +15,7 @@ from seqmodels.common.range_interval import AT, LOW, ROOM, WIDTH, WIDTH_BITS
 
 
 class RangeEncoder:
-    """Encoder that turns symbols, one after the other, into the bytes of a range code.
+    """An encoder that turns symbols, one after the other, into the bytes of a range code (a form of arithmetic coding).
 
     Attributes:
         state: the interval and the number of bytes written, shape ``(3,)``, int64; ``narrow`` updates it.
@@ -38,7 +38,11 @@ class RangeEncoder:
         self.buffer = np.zeros(1 << 10, dtype=np.uint8)
 
     def encode(self, start: int, size: int) -> None:
-        """Code a symbol, given its share ``[start, start + size)`` of ``TOTAL``: its probability times ``TOTAL``.
+        """Code one symbol, given its share ``[start, start + size)`` of the integer ``TOTAL``.
+
+        Args:
+            start: where the share begins: ``TOTAL`` times the probability of all symbols before it.
+            size: size of the share: ``TOTAL`` times the symbol's probability.
 
         Raises:
             ValueError: ``size`` is less than 1.
@@ -54,7 +58,7 @@ class RangeEncoder:
             self.buffer = np.concatenate([self.buffer, np.zeros(needed, dtype=np.uint8)])
 
     def finish(self) -> bytes:
-        """Return the whole code as bytes. The encoder cannot code anything afterwards."""
+        """Return the whole code of the symbols so far as bytes, after which nothing more can be encoded."""
         low, width = int(self.state[LOW]), int(self.state[WIDTH])
         for n_zeros in range(WIDTH_BITS, -1, -1):  # the number within the interval that ends with the most zeros
             number = -(-low >> n_zeros) << n_zeros
@@ -70,7 +74,10 @@ class RangeEncoder:
 
 
 class RangeDecoder:
-    """Decoder of the bytes that a ``RangeEncoder`` wrote, given the same shares in the same order.
+    """A decoder of the bytes that a ``RangeEncoder`` wrote, given the same shares in the same order.
+
+    Args:
+        data: the bytes.
 
     Attributes:
         state: the interval and the number of bytes read, shape ``(3,)``, int64; ``follow`` updates it.
@@ -89,7 +96,8 @@ class RangeDecoder:
         """Decode and return the next symbol, an integer from 0 to V - 1.
 
         Args:
-            cumulative: cumulative shares of the V symbols, from 0 to ``TOTAL``, shape ``(V + 1,)``, int64.
+            cumulative: cumulative shares of the V symbols (``TOTAL`` times their probabilities), from 0 to ``TOTAL``,
+                shape ``(V + 1,)``, int64.
 
         Raises:
             ValueError: the data ended before this symbol.
@@ -99,13 +107,18 @@ class RangeDecoder:
         return symbol
 
     def place(self) -> int:
-        """Return an integer below ``TOTAL`` that lies in the share of the next symbol, by which the symbol is
-        identified.
+        """Return an integer below ``TOTAL`` that lies in the share of the next symbol, and so identifies the symbol.
+
+        A symbol's share is a range of integers, ``TOTAL`` times its probability long.
         """
         return int(self._share_at(self.state))
 
     def follow(self, start: int, size: int) -> None:
-        """Move past the symbol whose share of ``TOTAL`` is ``[start, start + size)``.
+        """Move past the next symbol, whose share of ``TOTAL`` is ``[start, start + size)``.
+
+        Args:
+            start: where the share begins: ``TOTAL`` times the probability of all symbols before it.
+            size: size of the share: ``TOTAL`` times the symbol's probability.
 
         Raises:
             ValueError: the data ended before this symbol.
@@ -114,6 +127,12 @@ class RangeDecoder:
         self.check()
 
     def check(self) -> None:
-        """Raise ``ValueError`` if more bytes were read than the data have."""
+        """Check that no more bytes were read than the data have.
+
+        ``ROOM`` bytes more are tolerated, because zeros at the end of the data are left out.
+
+        Raises:
+            ValueError: more were read.
+        """
         if int(self.state[AT]) > len(self.data) + ROOM:
             raise ValueError("the coded sequences go on behind the end of the data")

@@ -49,7 +49,11 @@ ARGUMENTS_OF_FIT = ("checkpoint", "resume_from", "callbacks")
 
 
 def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
-    """Write nested dictionaries of arrays and JSON values to a file, which appears complete or not at all.
+    """Write nested dictionaries of arrays and JSON values to a safetensors file, which appears complete or not at all.
+
+    Args:
+        path: path of the file.
+        content: the dictionaries.
 
     Raises:
         TypeError: an array has a dtype that a safetensors file cannot hold.
@@ -74,7 +78,7 @@ def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the content of a file that ``write`` wrote, in this version or an older one, as nested dictionaries.
+    """Return the content of a file that ``write`` wrote, in this version or an older one, as nested dictionaries.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -95,7 +99,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
-    """Open an existing regular file for reading in binary mode.
+    """Return a context manager that opens an existing regular file for reading in binary mode, and yields it.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -149,7 +153,14 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _read_tensors(file: BufferedReader, path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the header of a safetensors file and its arrays by name, after checking their hashes.
 
-    Files of the oldest format have no hashes. Raise ``ValueError`` if the file is damaged or not one of this package.
+    Files of the oldest format have no hashes.
+
+    Args:
+        file: the open file, at its beginning.
+        path: its path, for errors.
+
+    Raises:
+        ValueError: the file is damaged or not one of this package.
     """
     size = os.fstat(file.fileno()).st_size
     length = file.read(8)
@@ -192,7 +203,10 @@ def _format(said: Mapping[str, str], path: str | os.PathLike[str]) -> int:
 def _tensors(header: dict[str, Any], path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the entries of the header that describe tensors, by name, after checking their form.
 
-    Each has a dtype, a shape and offsets. Raise ``ValueError`` for an entry of any other form.
+    Each has a dtype, a shape and offsets.
+
+    Raises:
+        ValueError: an entry has any other form.
     """
     tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
     for name, tensor in tensors.items():
@@ -337,7 +351,9 @@ class NotSavableError(ValueError):
 
 
 def describe(thing: Configurable, *, by_name: bool = False) -> dict[str, Any]:
-    """Return the class name and the hyperparameters of ``thing``, nested, as JSON values, without ``ARGUMENTS_OF_FIT``.
+    """Return the class name and the hyperparameters of an object, nested, as JSON values that ``build`` can read.
+
+    Arguments that concern only ``fit`` (``ARGUMENTS_OF_FIT``, such as checkpoints) are left out.
 
     Args:
         thing: a model, observation, encoding or other configurable object.
@@ -354,11 +370,18 @@ def describe(thing: Configurable, *, by_name: bool = False) -> dict[str, Any]:
 
 
 def _described(value: Any, *, by_name: bool, instead: str) -> Any:
-    """Return a hyperparameter's ``value`` in the form that JSON can hold.
+    """Return the value of a hyperparameter in a form that JSON can hold.
 
-    Tuples, dictionaries and classes are marked so that ``build`` can tell them apart. A function is replaced by its
-    name if ``by_name``; otherwise it is refused with an error that ends in ``instead``. Functions within a list are
-    left out, because a file holds no code.
+    Tuples, dictionaries and classes are marked so that ``build`` can tell them apart. Functions within a list are left
+    out, because a file holds no code.
+
+    Args:
+        value: the value.
+        by_name: True to replace a function by its name.
+        instead: end of the message, which says what to pass in place of a function.
+
+    Raises:
+        NotSavableError: the value is a function, and ``by_name`` is False.
     """
     if isinstance(value, Configurable):
         return describe(value, by_name=by_name)
@@ -381,7 +404,10 @@ def _described(value: Any, *, by_name: bool, instead: str) -> Any:
 
 
 def warn_of_classes_to_give(*things: Any) -> None:
-    """Warn if the things to be saved contain classes of users, because ``load`` then needs them as its argument.
+    """Warn if what is to be saved contains classes of users, because ``load`` then needs them as its argument.
+
+    Args:
+        things: models and other objects that will be saved.
 
     Raises:
         ValueError: two different classes have the same name, so that ``load`` could not tell them apart.
@@ -418,7 +444,10 @@ def _classes_in(value: Any) -> Iterator[type]:
 
 
 def given_classes(classes: Iterable[type]) -> dict[str, type]:
-    """Return users' classes by the names that files use, as ``build`` needs them.
+    """Return a table of users' classes, by the names under which ``build`` looks them up.
+
+    Args:
+        classes: the classes that a caller of ``load`` passes.
 
     Raises:
         ValueError: an entry is not a class, or two classes have the same name.
@@ -451,9 +480,12 @@ class MalformedPartError(ValueError):
 
 @contextmanager
 def part(name: str) -> Iterator[None]:
-    """Add ``name``, a part of a file's content, to any error that malformed content causes within the block.
+    """Return a context manager that adds the name of a part of a file's content to errors of malformed content.
 
     The error is a ``MalformedPartError``. Nested blocks join their names from the outside inwards.
+
+    Args:
+        name: name of the part.
     """
     try:
         yield
@@ -466,7 +498,12 @@ def part(name: str) -> Iterator[None]:
 
 
 def part_of(content: Any, name: str, kind: type | tuple[type, ...] = dict) -> Any:
-    """Return the entry ``name`` of a file's content.
+    """Return one entry of a file's content, after checking its type.
+
+    Args:
+        content: a dictionary that was read from a file.
+        name: name of the entry.
+        kind: the type, or types, that it must have.
 
     Raises:
         MalformedPartError: the content has no such entry, or the entry is not an instance of ``kind``.
@@ -479,11 +516,14 @@ def part_of(content: Any, name: str, kind: type | tuple[type, ...] = dict) -> An
 
 
 def check_parts(content: Any, parts: Mapping[str, type | tuple[type, ...]]) -> None:
-    """Raise ``MalformedPartError`` for the first of ``parts`` that is missing or has another type than stated.
+    """Check that a file's content has certain entries, of certain types.
 
     Args:
         content: a dictionary that was read from a file.
         parts: the type, or types, that each entry must have, by name.
+
+    Raises:
+        MalformedPartError: an entry is missing or has another type; the first one is named.
     """
     for name, kind in parts.items():
         part_of(content, name, kind)
@@ -550,7 +590,13 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
 
 
 def value_now(cls: type[Configurable], name: str, value: Any) -> Any:
-    """Return the hyperparameter ``value`` from a file, or what replaces it if only older versions had that value."""
+    """Return the value of a hyperparameter from a file, or what replaces it if only older versions had that value.
+
+    Args:
+        cls: the class that has the hyperparameter.
+        name: its name.
+        value: its value in the file.
+    """
     return cls._former_values.get(name, {}).get(value, value) if isinstance(value, str) else value
 
 

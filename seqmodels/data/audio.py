@@ -108,9 +108,14 @@ def _read_all(root: Path, paths: list[str]) -> tuple[list[np.ndarray], int]:
 
 
 def _read(soundfile: Any, file: Path) -> tuple[np.ndarray, int]:
-    """Return the n samples of a recording, shape ``(n, channels)``, and its sample rate in Hz.
+    """Read a recording, and return its n samples per channel, shape ``(n, channels)``, and its sample rate in Hz.
 
-    Raise ``ValueError`` if the file cannot be read or contradicts its header.
+    Args:
+        soundfile: the module ``soundfile``.
+        file: path of the recording.
+
+    Raises:
+        ValueError: if the file cannot be read or contradicts its header.
     """
     header = WavHeader.read(file)
     try:

@@ -59,12 +59,19 @@ class CsvLayout:
         return self.separator == ";"
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield each row of data with the number of its last line, counted from 1; blank rows are left out."""
+        """Yield each row of data as the number of its last line in the file, counted from 1, and its cells.
+
+        Blank rows are left out.
+        """
         lines = islice(io.StringIO(self.text), self.first, None)
         return _numbered_rows(self.path, lines, self.separator, self.first)
 
     def place(self, row: int) -> str:
-        """Return the place in the file of a row of the frame, such as ``a.csv:7``."""
+        """Return the place of a row of the table in the file, as its name and a line number: ``a.csv:7``.
+
+        Args:
+            row: number of the row among those of the data, counted from 0.
+        """
         numbered = self.rows() if self.width > 1 else self._lines()
         line = next((number for number, _ in islice(numbered, row, None)), None)
         return f"row {row} of {self.path}" if line is None else f"{self.path}:{line}"
@@ -80,7 +87,15 @@ class CsvLayout:
 
 
 def check_width(where: str, n_columns: int) -> None:
-    """Raise ``ValueError`` if there are more than ``MAX_COLUMNS`` columns; ``where`` names the table in the message."""
+    """Check that a table does not have more than ``MAX_COLUMNS`` columns.
+
+    Args:
+        where: what the message calls the table.
+        n_columns: number of columns.
+
+    Raises:
+        ValueError: if it has more.
+    """
     if n_columns > MAX_COLUMNS:
         raise ValueError(
             f"{where} has {n_columns:,} columns, but a table has a row a step and {MAX_COLUMNS:,} columns at most; "
@@ -89,11 +104,14 @@ def check_width(where: str, n_columns: int) -> None:
 
 
 def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFrame, CsvLayout]:
-    """Return the table in a CSV file and the file's layout. Numbers are read as people write them.
+    """Read the table in a CSV file, with numbers as people write them.
 
     Args:
         path: the path of the file; a ``.gz`` file is unpacked.
         besides: names of columns whose cells stay text; None means all columns.
+
+    Returns:
+        The table, and the layout of the file: separator, header and lines before the data.
 
     Raises:
         ValueError: the file is not text in UTF-8 (or UTF-16 with its byte order mark); a line has more or fewer cells
@@ -175,7 +193,14 @@ def layout_of(path: Path) -> CsvLayout:
 
 
 def check_widths(layout: CsvLayout) -> None:
-    """Raise ``ValueError`` for a line with more or fewer cells than the header (or than the first line of data)."""
+    """Check that every line of a CSV file has as many cells as the header or, without a header, as the first line.
+
+    Args:
+        layout: the file and how its lines are read.
+
+    Raises:
+        ValueError: if a line has more or fewer; the message gives its number.
+    """
     names = layout.names
     named = layout.width if names is None else max((i + 1 for i, name in enumerate(names) if name), default=1)
     for line, cells in layout.rows():
@@ -195,8 +220,9 @@ def _has_decimal_comma(column: pd.Series) -> bool:
 
 
 def _with_doubtful_points(frame: pd.DataFrame, data: str, options: dict[str, Any]) -> pd.DataFrame:
-    """Return the frame with a column as text if a point stands before three digits in all of its numbers, or in none.
+    """Return the table with those columns as text in which a point may separate thousands.
 
+    In such a column every number is at most three digits long, or has a point before three last digits, such as 1.234.
     If decimals begin with a comma, that point separates thousands, so the numbers must not be read yet.
 
     Args:
@@ -218,7 +244,7 @@ def _with_doubtful_points(frame: pd.DataFrame, data: str, options: dict[str, Any
 
 
 def _with_codes(frame: pd.DataFrame, data: str, options: dict[str, Any]) -> pd.DataFrame:
-    """Return the frame with columns of codes such as ``007`` as text.
+    """Return the table with columns of codes such as ``007`` as text.
 
     The cells of such a column are equally long, and some begin with a zero.
 
@@ -249,7 +275,15 @@ def _has_doubtful_points(text: pd.Series) -> bool:
 
 
 def _check_short_lines(layout: CsvLayout, frame: pd.DataFrame) -> None:
-    """Raise ``ValueError`` for a line with too few cells, which pandas reads as missing values."""
+    """Check that no line has too few cells, which pandas reads as missing values.
+
+    Args:
+        layout: the file and how its lines are read.
+        frame: the table as pandas read it.
+
+    Raises:
+        ValueError: if a line has too few.
+    """
     if len(frame) and frame.iloc[:, -1].isna().any():
         check_widths(layout)
 
@@ -264,7 +298,8 @@ def _n_filled(cells: list[str]) -> int:
 def _text_of(path: Path) -> str:
     r"""Return the text of a file without a byte order mark and with ``\n`` at line ends.
 
-    Raise ``ValueError`` if it is not text in UTF-8 or UTF-16.
+    Raises:
+        ValueError: if it is not text in UTF-8 or UTF-16.
     """
     raw = read_bytes(path)
     encoding = next((name for mark, name in UNICODE.items() if raw.startswith(mark)), None)
@@ -282,9 +317,10 @@ def _text_of(path: Path) -> str:
 
 
 def _lines_before(text: str) -> tuple[int, str | None]:
-    """Return the number of blank lines and comments before the header, and the separator that a line ``sep=`` states.
+    """Return the number of lines before the header, and the separator that a first line ``sep=`` states for Excel.
 
-    The separator is None if the first line is not of this form.
+    The lines counted are that line, blank lines and comments (``#``). The separator is None if the first line is not of
+    this form.
     """
     said, comments = None, 0
     for number, line in enumerate(io.StringIO(text)):
@@ -338,6 +374,10 @@ def _separator_of(path: Path, lines: list[str]) -> str:
     """Return the separator with which the header and most lines have equally many cells, and most cells are data.
 
     Data are numbers, dates and missing values.
+
+    Args:
+        path: path of the file, for errors.
+        lines: its first lines, the header among them.
     """
     best, best_key = ",", (-1.0,) * 4
     for separator in (*SEPARATORS, SPACES):
@@ -372,6 +412,10 @@ def _has_row_names(separator: str, rows: list[list[str]]) -> bool:
 
     R writes such tables. It can only be so if spaces or tabs separate. With commas and semicolons the extra cell may be
     the decimals of a number, and if the header contains them, they are the separator and spaces part words.
+
+    Args:
+        separator: character between cells.
+        rows: cells of the first lines, with the header first.
     """
     header, data = rows[0], rows[1:]
     is_of_others = any(mark in name for name in header for mark in ",;|")
@@ -388,7 +432,12 @@ def _is_datum(cell: str) -> bool:
 
 
 def _are_data(first: list[str], second: list[str] | None) -> bool:
-    """Return True if the first line is data: only numbers, or a date in a column of dates."""
+    """Return True if the first line of a table is data: only numbers, or a date in a column of dates.
+
+    Args:
+        first: cells of the first line.
+        second: cells of the second line, or None.
+    """
     cells = [cell.strip() for cell in first]
     are_dates = [bool(DATE.fullmatch(cell)) for cell in cells]
     if any(are_dates) and second is not None:
@@ -398,7 +447,12 @@ def _are_data(first: list[str], second: list[str] | None) -> bool:
 
 
 def _are_units(row: list[str], below: list[list[str]]) -> bool:
-    """Return True if a row holds only words, each above a column of numbers or dates, as a row of units does."""
+    """Return True if a row holds only words, each above a column of numbers or dates, as a row of units does.
+
+    Args:
+        row: cells of the row.
+        below: cells of the rows below it.
+    """
     words = [i for i, cell in enumerate(row) if cell.strip()]
     if not words or any(_is_datum(row[i]) or row[i].strip()[0] == "#" for i in words):  # "#" begins Excel's errors
         return False
@@ -407,9 +461,14 @@ def _are_units(row: list[str], below: list[list[str]]) -> bool:
 
 
 def _refuse_title(path: Path, rows: list[tuple[int, list[str]]]) -> None:
-    """Raise ``ValueError`` if the first line has one cell and the following lines have several.
+    """Check that no title stands above the header: a first line of one cell before lines of several.
 
-    ``rows`` are the first rows of the file ``path`` with their line numbers.
+    Args:
+        path: path of the file, for the message.
+        rows: its first rows with their line numbers.
+
+    Raises:
+        ValueError: if there is a title.
     """
     line, header = rows[0]
     filled = [_n_filled(row) for _, row in rows]
@@ -421,9 +480,14 @@ def _refuse_title(path: Path, rows: list[tuple[int, list[str]]]) -> None:
 
 
 def _refuse_quoted_lines(path: Path, rows: list[tuple[int, list[str]]]) -> None:
-    """Raise ``ValueError`` if every line as a whole is in quotes.
+    """Check that not every line as a whole is in quotes, so that its separators do not count.
 
-    ``rows`` are the first rows of the file ``path`` with their line numbers.
+    Args:
+        path: path of the file, for the message.
+        rows: its first rows with their line numbers.
+
+    Raises:
+        ValueError: if every line is.
     """
     some = rows[:20]
     if len(some) < 2 or any(len(row) != 1 for _, row in some):
@@ -438,7 +502,7 @@ def _refuse_quoted_lines(path: Path, rows: list[tuple[int, list[str]]]) -> None:
 
 
 def _different(names: list[str]) -> list[str]:
-    """Return distinct names of columns in the way of pandas: a second ``a`` becomes ``a.1``."""
+    """Return distinct names of columns as pandas makes them: a second ``a`` becomes ``a.1``, and "" is numbered."""
     there: Counter[str] = Counter()
     different = []
     for i, name in enumerate(names):

@@ -26,11 +26,12 @@ NOISE_FLOOR = 0.004  # standard deviation of the added noise, as a share of full
 
 @dataclass(eq=False, repr=False)
 class FrameFeatures(Configurable):
-    """Features made of frames and their slopes: maps ``(T, D)`` to ``(T, (1 + orders) D)``.
+    """A transformation of frames into the frames and their slopes over time: ``(T, D)`` to ``(T, (1 + orders) D)``.
 
-    The slopes of slopes and so on are appended up to ``orders``. Every number depends on the whole sequence, so this is
-    not an encoding: a likelihood of the features is not comparable with one of the frames. It is meant for
-    ``GenerativeClassifier(features=...)``, where all labels share it.
+    There are T frames of D features, such as cepstra. The slopes of slopes and so on are appended up to ``orders``.
+    Every number depends on the whole sequence, so this is not an encoding: a likelihood of the features is not
+    comparable with one of the frames. It is meant for ``GenerativeClassifier(features=...)``, where all labels share
+    it.
 
     Args:
         orders: 0 for the frames alone, 1 to append their slopes (``deltas``), 2 to append the slopes of the slopes too.
@@ -59,7 +60,14 @@ class FrameFeatures(Configurable):
     constant: Literal["refuse", "keep"] = "refuse"
 
     def __call__(self, frames: np.ndarray) -> np.ndarray:
-        """Return the features of frames, shape ``(T, D)``, as float64 of shape ``(T, (1 + orders) D)``."""
+        """Return the frames and their slopes, normalised over the sequence, float64, shape ``(T, (1 + orders) D)``.
+
+        Args:
+            frames: T frames of D features, shape ``(T, D)``.
+
+        Raises:
+            ValueError: a column is constant and cannot be normalised, or an argument of the constructor is invalid.
+        """
         refuse_wrong_arguments(self)
         columns = [numbers_of("frames", frames, "(T, D)")]
         for _ in range(self.orders):
@@ -86,6 +94,9 @@ class FrameFeatures(Configurable):
         Args:
             n_columns: number of columns of the frames.
             n_stacked: number of columns of the frames and all slopes.
+
+        Raises:
+            ValueError: ``mean`` lists columns that the frames do not have.
         """
         if isinstance(self.mean, bool):
             return list(range(n_stacked))
@@ -97,7 +108,7 @@ class FrameFeatures(Configurable):
 
 @dataclass(eq=False, repr=False)
 class SpeechFeatures(Configurable):
-    """Features of a waveform from which much of the speaker's identity is removed: maps samples to ``(T, D)``.
+    """A transformation of a waveform into T frames of D features without much of the speaker's identity, ``(T, D)``.
 
     The waveform is scaled so that its loudest sample has the same level in all recordings, and noise is added so that
     silence is alike in all. Then follow cepstra, slopes, and normalisation of each column to mean 0 and deviation 1.
@@ -127,7 +138,7 @@ class SpeechFeatures(Configurable):
     tempo: Tempo = 1.0
 
     def __call__(self, waveform: np.ndarray) -> np.ndarray:
-        """Return the features of a waveform, shape ``(T, D)``.
+        """Return the features of a waveform: T frames of D features, shape ``(T, D)``.
 
         Args:
             waveform: samples, floats in [-1, 1], shape ``(n,)`` or ``(n, 1)``.
@@ -152,12 +163,14 @@ class SpeechFeatures(Configurable):
     def perturbed(
         self, *, speeds: Iterable[float] = (1.0,), tempos: Iterable[float] = (1.0,), warps: Iterable[float] = (1.0,)
     ) -> list[SpeechFeatures]:
-        """Return a variant of these features for each combination of factors, except for the combination of ones.
+        """Return a variant of these features, which imitates another voice, for each combination of factors.
+
+        The combination of ones, which changes nothing, is left out.
 
         Args:
-            speeds: factors on ``speed``.
-            tempos: factors on ``tempo``.
-            warps: factors on ``mfcc__warp``.
+            speeds: factors that multiply ``speed``.
+            tempos: factors that multiply ``tempo``.
+            warps: factors that multiply ``mfcc__warp``, the warp of the filters' frequencies.
 
         >>> SpeechFeatures(8000).perturbed(speeds=(0.8, 1.0, 1.25))
         [SpeechFeatures(sample_rate=8000, speed=0.8), SpeechFeatures(sample_rate=8000, speed=1.25)]

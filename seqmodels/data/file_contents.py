@@ -75,9 +75,9 @@ def is_file(path: Path) -> bool:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Return all files in a folder and its subfolders, in no order.
+    """Return the paths of all files in a folder and its subfolders, in no order.
 
-    The list may contain pipes and devices, which ``check_file`` refuses.
+    Pipes and devices are among them; ``check_file`` refuses these.
     """
     return [path for path in folder.rglob("*") if not path.is_dir()]
 
@@ -87,8 +87,8 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
     Raises:
         FileNotFoundError: there is nothing at ``path``.
-        ValueError: the path is not a regular file; its gzip data are damaged, cut off or unpack to more than
-            ``unpacked_limit``; or it does not fit into memory.
+        ValueError: the path is not a regular file; its gzip data are damaged, cut off or unpack to far more bytes than
+            its size (``unpacked_limit``); or it does not fit into memory.
     """
     file = check_file(path)
     size = file.stat().st_size
@@ -103,7 +103,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def unpacked_limit(n_packed: int) -> int:
-    """Return the largest number of bytes to which ``n_packed`` packed bytes may unpack."""
+    """Return the largest number of bytes to which ``n_packed`` packed bytes may unpack before a file is refused."""
     return max(UNPACKED_ANYHOW, UNPACKED_RATIO * n_packed)
 
 
@@ -131,7 +131,7 @@ def _unpacked(file: Path) -> bytes:
 
 
 def decoded(file: Path, raw: bytes) -> str:
-    """Return the text of UTF-8 bytes.
+    """Decode bytes that should be text in UTF-8, and return the text.
 
     Args:
         file: the file that they come from, for error messages.
@@ -145,11 +145,14 @@ def decoded(file: Path, raw: bytes) -> str:
 
 
 def check_text(file: Path, raw: bytes) -> None:
-    """Raise ``ValueError`` if the bytes of a file are not text in UTF-8, or hold a null byte, which no text does.
+    """Check that the bytes of a file are text in UTF-8 without a null byte.
 
     Args:
         file: the file, for the message.
         raw: its bytes.
+
+    Raises:
+        ValueError: if they are not; the message names the first wrong byte and the likely format.
     """
     way_out = "convert it first, for example with iconv"
     if raw.startswith(NEVER_TEXT):

@@ -14,7 +14,7 @@ OVERSAMPLING = 4  # factor for the glottal pulse, because its closure is sharper
 
 @dataclass(frozen=True)
 class Stage:
-    """One part of a phone during which its sound sources are steady.
+    """One part of a phone (speech sound) during which its sound sources are steady.
 
     Args:
         share: share of the phone's duration.
@@ -31,14 +31,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Phone:
-    """The parameters from which the synthesiser makes one phone.
+    """The parameters from which the synthesizer makes one phone (speech sound).
 
     Args:
         duration: mean duration in seconds.
         formants: frequencies of F1 to F3 in Hz for an adult male vocal tract.
         bandwidths: bandwidths of F1 to F3 in Hz.
         stages: parts with steady sound sources, in the order of time; only stops have more than one.
-        noise: centre and bandwidth in Hz of the frication noise, which bypasses the formants.
+        noise: center and bandwidth in Hz of the frication noise, which bypasses the formants.
     """
 
     duration: float
@@ -130,7 +130,7 @@ class Voice:
 
 @dataclass(frozen=True)
 class Token:
-    """One spoken phone.
+    """One spoken phone (speech sound), with its deviations from the phone's parameters.
 
     Args:
         phone: its name.
@@ -185,14 +185,14 @@ def synthesise(
 def resonate(
     source: np.ndarray, frequency: np.ndarray, bandwidth: np.ndarray, sample_rate: int, *, at_peak: bool = False
 ) -> np.ndarray:
-    """Filter a source by a resonator whose frequency and bandwidth vary from sample to sample, and return it, ``(n,)``.
+    """Return n samples filtered by a resonator whose frequency and bandwidth vary from sample to sample, ``(n,)``.
 
     Args:
         source: samples, shape ``(n,)``.
-        frequency: centre frequency in Hz at each sample, shape ``(n,)``.
+        frequency: center frequency in Hz at each sample, shape ``(n,)``.
         bandwidth: bandwidth in Hz at each sample, shape ``(n,)``.
         sample_rate: the sample rate in Hz.
-        at_peak: if True, the gain is one at the centre frequency; otherwise it is one at frequency 0, so that a cascade
+        at_peak: if True, the gain is one at the center frequency; otherwise it is one at frequency 0, so that a cascade
             sets the levels of its formants.
     """
     from scipy.linalg.blas import dtbsv
@@ -209,8 +209,7 @@ def resonate(
 
 
 def _amplitudes(tokens: list[Token], edges: np.ndarray, sample_rate: int) -> np.ndarray:
-    """Return the amplitudes of voicing, frication and aspiration at each of n samples, shape ``(3, n)``, with soft
-    onsets.
+    """Return the amplitudes of voicing, frication and aspiration at each of n samples, ``(3, n)``, with soft onsets.
 
     Args:
         tokens: the S phones to speak.
@@ -289,9 +288,11 @@ def _tract(tokens: list[Token], edges: np.ndarray, voice: Voice, sample_rate: in
 
 
 def _smoothed(track: np.ndarray, width: int) -> np.ndarray:
-    """Return each row of an array, shape ``(rows, n)``, averaged under a Hann window of ``width`` points.
+    """Return each row of an array, averaged over neighbouring points with the weights of a Hann window.
 
-    Beyond the ends the first and last values are repeated.
+    Args:
+        track: the array, shape ``(rows, n)``; beyond its ends the first and last values are repeated.
+        width: number of points of the window.
     """
     bell = np.hanning(width + 2)[1:-1]
     padded = np.pad(track, ((0, 0), (width // 2, width - 1 - width // 2)), mode="edge")

@@ -86,7 +86,12 @@ def _column_of(row: dict[str, Any], taken: list[str]) -> str:
 
 
 def _class_names(dataset: Any, column: str) -> list[str] | None:
-    """Return the names of the classes in a column of ``ClassLabel``, or of lists of them; None for any other column."""
+    """Return the names of the classes in a column of ``ClassLabel``, or of lists of them; None for any other column.
+
+    Args:
+        dataset: the dataset.
+        column: name of the column.
+    """
     features = getattr(dataset, "features", None)
     feature = features.get(column) if isinstance(features, dict) else None
     names = getattr(getattr(feature, "feature", feature), "names", None)

@@ -74,9 +74,15 @@ JSON = FileFormat("JSON lines", (*LINES, ".json"), jsonl, options=("columns", "k
 
 
 def _check_metadata(path: Path, places: list[str], metadata: list[dict[str, Any]]) -> None:
-    """Warn of metadata that some sequences lack; raise ``ValueError`` for a name, label or cluster that is a list.
+    """Check the metadata that were read with the sequences, and warn of those that some sequences lack.
 
-    ``places`` says where each sequence is in the file.
+    Args:
+        path: path of the file, for the warning.
+        places: place of each sequence in the file.
+        metadata: metadata of each sequence, by name.
+
+    Raises:
+        ValueError: a name, label or cluster is a list or a dictionary.
     """
     for where, each in zip(places, metadata, strict=True):
         for name in OF_SEQUENCES:
@@ -96,7 +102,11 @@ def _check_metadata(path: Path, places: list[str], metadata: list[dict[str, Any]
 
 
 def _values(path: Path) -> list[tuple[str, Any]]:
-    """Return each value of a file with the place that an error names; raise ``ValueError`` if a line is not JSON."""
+    """Return each JSON value of a file, with its place as errors name it.
+
+    Raises:
+        ValueError: a line is not JSON.
+    """
     text = read_text(path)
     whole, why = (None, None) if suffix_of(path) in LINES else _parsed(text, path)
     if isinstance(whole, list):
@@ -144,9 +154,13 @@ def _key_of_item(where: str, value: dict[str, Any], columns: str | None) -> str:
 
 
 def _with_missing(item: Any, kind: Kind | None) -> Any:
-    """Return frames with null replaced by NaN, and lists of numbers too if ``kind`` is ``"vectors"``.
+    """Return an item with null replaced by NaN, if it is a list of frames or, with ``kind="vectors"``, of numbers.
 
     Other items are returned unchanged.
+
+    Args:
+        item: the item, as it was read.
+        kind: kind to read it as, or None.
     """
     if kind == "vectors" and isinstance(item, list) and any(isinstance(x, int | float) for x in item):
         return [math.nan if x is None else x for x in item]

@@ -18,13 +18,13 @@ def suffix_of(path: Path) -> str:
 
 
 def as_kind(item: Any, kind: Kind | None, where: str) -> Any:
-    """Convert an item that was read from a file to a kind of sequence.
+    """Convert an item that was read from a file to a sequence of vectors, of symbols, or of text, and return it.
 
     Args:
         item: a string, a list, or an array of shape ``(T,)`` or ``(T, D)``.
         kind: ``"vectors"`` makes numbers of shape ``(T,)`` frames of one feature; ``"symbols"`` takes the characters of
             a string, or the numbers of shape ``(T, 1)``; ``"text"`` joins strings. None returns the item unchanged.
-        where: the place that an error names.
+        where: place of the item, for errors, such as ``"a.json:3"``.
 
     Raises:
         ValueError: the item cannot be of this kind, or holds numbers that are written as strings.
@@ -62,9 +62,16 @@ def as_kind(item: Any, kind: Kind | None, where: str) -> Any:
 
 
 def _refuse_numbers_in_quotes(item: Any, where: str) -> None:
-    """Raise ``ValueError`` if an item is a list of strings that are all numbers, because they would become symbols.
+    """Check that an item is not a list of strings that are all numbers, because they would become symbols.
 
-    Strings of digits only are allowed, since they may be names. ``where`` is the place of the item in the message.
+    Strings of digits only are allowed, since they may be names.
+
+    Args:
+        item: the item, as it was read.
+        where: place of the item, for the message.
+
+    Raises:
+        ValueError: if it is such a list.
     """
     cells = item.tolist() if isinstance(item, np.ndarray) else item
     if not isinstance(cells, list) or not cells or not all(isinstance(cell, str) for cell in cells):

@@ -16,7 +16,8 @@ from seqmodels.sequences import Sequences
 class KnownHMM:
     """The HMM that sequences were drawn from: ``p(x) = Σ_z initial[z_1] Π transition[z_{t-1}, z_t] Π b_{z_t}(x_t)``.
 
-    K is the number of states, D of features, V of symbols.
+    K is the number of states, D of features, V of symbols, T of steps; ``b_k`` is the density or probability of a step
+    in state k.
 
     Args:
         initial: probabilities of the first state, shape ``(K,)``.
@@ -135,7 +136,12 @@ def _draw_paths(
 ) -> np.ndarray:
     """Draw paths of states, ``(n_sequences, length)``, by inverting the cumulative distribution at each step.
 
-    ``initial``, ``(K,)``, and ``transition``, ``(K, K)``, are the probabilities of the first and of the next state.
+    Args:
+        n_sequences: number of paths.
+        length: number of steps of each.
+        initial: probabilities of the first of K states, ``(K,)``.
+        transition: probabilities of the next state, ``(K, K)``.
+        rng: generator of the draws.
     """
     uniform = rng.uniform(size=(length, n_sequences))
     states = np.empty((length, n_sequences), dtype=np.int64)
@@ -146,16 +152,26 @@ def _draw_paths(
 
 
 def _invert(probability: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Draw an index below K from each of the n distributions ``probability (n, K)``, by uniform draws ``uniform (n,)``.
+    """Draw an index below K from each of n distributions by inverting its cumulative distribution.
 
     The last cumulative sum is not read, so rounding cannot give K.
+
+    Args:
+        probability: probabilities of K indices, ``(n, K)``.
+        uniform: uniform random numbers from 0 to 1, ``(n,)``.
     """
     draws: np.ndarray = (probability.cumsum(axis=1)[:, :-1] <= uniform[:, None]).sum(axis=1)
     return draws
 
 
 def _vectors(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> np.ndarray:
-    """Draw Gaussian vectors ``(n, T, D)`` from the densities of the states ``states (n, T)`` of the HMM ``truth``."""
+    """Draw Gaussian vectors of D features, ``(n, T, D)``, from the densities of known states.
+
+    Args:
+        states: state at each of T steps of n sequences, ``(n, T)``.
+        truth: the HMM, with means and covariances.
+        rng: generator of the draws.
+    """
     assert truth.means is not None
     assert truth.covariances is not None
     noise = rng.standard_normal((*states.shape, truth.means.shape[1]))
@@ -169,6 +185,12 @@ def _vectors(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> n
 
 
 def _symbols(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> np.ndarray:
-    """Draw symbols ``(n, T)`` from the emission probabilities of the states ``states (n, T)`` of the HMM ``truth``."""
+    """Draw symbols, ``(n, T)``, from the emission probabilities of known states.
+
+    Args:
+        states: state at each of T steps of n sequences, ``(n, T)``.
+        truth: the HMM, with emission probabilities.
+        rng: generator of the draws.
+    """
     assert truth.emission is not None
     return _invert(truth.emission[states.ravel()], rng.uniform(size=states.size)).reshape(states.shape)

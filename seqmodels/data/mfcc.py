@@ -26,13 +26,13 @@ SlopeWidth = Annotated[int, Range(1, 10_000)]  # frames to either side
 
 
 class MFCC(Configurable):
-    """Mel-frequency cepstral coefficients: maps ``n`` samples to ``T = 1 + (n - window) // hop`` frames.
+    """A transformation of n samples of a waveform into ``T = 1 + (n - window) // hop`` frames of mel-frequency cepstra.
 
     The result has shape ``(T, n_coefficients)`` and is float64. The steps are dither, pre-emphasis, a Hann window, the
-    power spectrum (zero-padded to a power of two), triangular filters whose corners are equally spaced in mel, ``2595
-    log10(1 + f / 700)``, the natural logarithm, and an orthonormal DCT-II without liftering. Coefficient 0 is the mean
-    log energy of the filters times the square root of ``n_filters``. Every frame lies within the waveform; frame t
-    begins at sample t * hop.
+    power spectrum (zero-padded to a power of two), triangular filters whose corners are equally spaced in mel,
+    ``2595 log10(1 + f / 700)``, the natural logarithm, and an orthonormal DCT-II without liftering. Coefficient 0 is
+    the mean log energy of the filters times the square root of ``n_filters``. Every frame lies within the waveform;
+    frame t begins at sample t * hop.
 
     Args:
         n_coefficients: number D of coefficients, from the lowest; at most ``n_filters``.
@@ -87,11 +87,14 @@ class MFCC(Configurable):
 
     @checked
     def __call__(self, waveform: np.ndarray, sample_rate: int) -> np.ndarray:
-        """Return the cepstra of a waveform, shape ``(T, n_coefficients)``, float64.
+        """Return the cepstra of a waveform at each of T frames, shape ``(T, n_coefficients)``, float64.
 
         Args:
             waveform: samples, shape ``(n,)``, floats in [-1, 1] or int16.
             sample_rate: the sample rate in Hz.
+
+        Raises:
+            ValueError: the waveform is shorter than a window, a frame has no energy, or an argument does not fit.
         """
         from scipy.fft import dct
 
@@ -116,14 +119,17 @@ class MFCC(Configurable):
         return dct(np.log(energy), type=2, norm="ortho", axis=1)[:, : self.n_coefficients]
 
     def frame(self, sample_rate: int) -> tuple[int, int]:
-        """Return the number of samples in a window and in a hop at a sample rate in Hz."""
+        """Return the number of samples in a window, and in a hop from one window to the next.
+
+        Args:
+            sample_rate: the sample rate in Hz.
+        """
         return round(self.window * sample_rate), round(self.hop * sample_rate)
 
     def n_fft(self, sample_rate: int) -> int:
-        """Return the number of samples in a window padded to a power of two, which is the length of the Fourier
-        transform.
+        """Return the length of the Fourier transform: the samples of a window, padded to a power of two.
 
-        A spectrum has ``F = n_fft // 2 + 1`` frequencies.
+        A spectrum has ``F = n_fft // 2 + 1`` frequencies. The sample rate is in Hz.
         """
         return 1 << (self.frame(sample_rate)[0] - 1).bit_length()
 
@@ -168,6 +174,9 @@ class MFCC(Configurable):
         """Return the triangular mel filters over the F frequencies of a spectrum, shape ``(n_filters, F)``.
 
         They have height one and are linear in Hz.
+
+        Args:
+            sample_rate: the sample rate in Hz.
 
         Raises:
             ValueError: the band or the number of filters does not fit the sample rate.
@@ -219,7 +228,7 @@ def _warped(frequency: np.ndarray, warp: float, sample_rate: float) -> np.ndarra
 
 @checked
 def deltas(features: np.ndarray, width: SlopeWidth = 2) -> np.ndarray:
-    """Return the slopes of features over time, shape ``(T, D)``, without the features themselves.
+    """Return the slopes of D features over time at each of T frames, shape ``(T, D)``, without the features themselves.
 
     The slope at frame t is ``sum_k k (c_{t+k} - c_{t-k}) / (2 sum_k k^2)`` with k from 1 to ``width``. The first and
     last frames are repeated beyond the ends. ``recordings.map(lambda x: np.hstack([x, deltas(x)]))`` appends them to

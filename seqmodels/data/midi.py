@@ -93,9 +93,9 @@ def _nearest(step: float) -> int:
 
 
 def _notes(tracks: list[Any]) -> Iterator[Note]:
-    """Yield the notes of all tracks, track by track in the order of their releases.
+    """Yield the notes of all tracks as ``(number, first tick, last tick)``, track by track in the order of release.
 
-    A note that is never released lasts until the end of its track.
+    A note that is never released lasts until the end of its track. Drums are left out.
     """
     for track in tracks:
         tick, began, held = 0, {}, Counter[tuple[int, int]]()

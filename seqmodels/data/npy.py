@@ -163,9 +163,14 @@ def _members(path: Path, file: BinaryIO, n_packed: int) -> dict[str, np.ndarray]
 
 
 def _array(file: BinaryIO, n_bytes: int) -> np.ndarray:
-    """Read one array from an open ``.npy`` file with ``n_bytes`` bytes.
+    """Read one array from an open ``.npy`` file.
 
-    Raise ``ValueError`` if its header does not agree with the size, or it does not hold numbers or strings.
+    Args:
+        file: the open file.
+        n_bytes: size of its content in bytes.
+
+    Raises:
+        ValueError: if its header does not agree with the size, or it does not hold numbers or strings.
     """
     version = np.lib.format.read_magic(file)
     if version not in HEADERS:
@@ -193,7 +198,7 @@ def _array(file: BinaryIO, n_bytes: int) -> np.ndarray:
 
 @contextmanager
 def _refused_by_name(where: str) -> Iterator[None]:
-    """Turn errors of a damaged file within the block into a ``ValueError`` that names the place ``where``."""
+    """Return a context that turns errors of a damaged file into a ``ValueError`` that names the place ``where``."""
     try:
         yield
     except DAMAGED as error:

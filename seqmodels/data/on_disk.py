@@ -115,9 +115,10 @@ def _files(root: Path) -> list[Path]:
 
 
 def _allow_open_files(n: int) -> None:
-    """Let the process have ``n`` more files open than now, if the system permits it.
+    """Let the process have ``n`` more files open than now, if the system permits it; each mapped file stays open.
 
-    Each mapping keeps its file open. Raise ``ValueError`` if that is more than the process may have.
+    Raises:
+        ValueError: if that is more than the process may have.
     """
     try:
         import resource
@@ -211,7 +212,7 @@ def _of_kind(array: np.memmap, file: Path, kind: Kind | None) -> MappedArray:
 
 
 def _copied_table(file: Path, columns: str | Sequence[str] | None, root: Path, cache: str | Path | None) -> Path:
-    """Return the path of a ``.npy`` copy of a table; write it unless there is one that is not older than the table.
+    """Copy a table to a ``.npy`` file, unless there is a copy that is not older, and return the path of the copy.
 
     Args:
         file: path of the table.
@@ -251,7 +252,7 @@ def _copied_table(file: Path, columns: str | Sequence[str] | None, root: Path, c
 
 
 def _marks(columns: Sequence[str] | None) -> str:
-    """Return the part of a copy's file name that identifies the columns it holds; "" for all columns."""
+    """Return the part of a copy's file name that identifies the columns it holds; "" for None, meaning all columns."""
     if columns is None:
         return ""
     names = ",".join(quote(name, safe=" ") for name in columns)
@@ -263,9 +264,9 @@ Batches = Callable[[list[str]], Iterator[Any]]
 
 @contextmanager
 def _open_table(file: Path) -> Iterator[tuple[int, pyarrow.Schema, Batches]]:
-    """Open a Parquet or Arrow file, and yield its number of rows, its schema, and a function that reads its rows.
+    """Return a context that opens a Parquet or Arrow file: its number of rows, its schema, and a reader of its rows.
 
-    The function takes the names of the columns to read and yields record batches of pyarrow.
+    The reader is a function that takes the names of the columns to read and yields record batches of pyarrow.
 
     Raises:
         ValueError: the file is not what its ending says.
@@ -311,7 +312,9 @@ def _opened_parquet(file: Path) -> Any:
 def _record_batches(file: Path, mapped: MappedArray | None = None) -> tuple[pyarrow.Schema, Iterator[Any]]:
     """Return the schema of an Arrow file or stream, and its batches of rows as they were written.
 
-    ``mapped`` is the file's content if it is already mapped; None maps it.
+    Args:
+        file: path of the file.
+        mapped: the file's content if it is already mapped into memory; None maps it.
     """
     import pyarrow as pa
 
@@ -325,7 +328,12 @@ def _record_batches(file: Path, mapped: MappedArray | None = None) -> tuple[pyar
 
 
 def _some_rows(file: Path, names: list[str]) -> Iterator[Any]:
-    """Yield some columns of an Arrow file, at most ``ROWS_AT_ONCE`` rows at a time, keeping none of them in memory."""
+    """Yield some columns of an Arrow file, at most ``ROWS_AT_ONCE`` rows at a time, keeping none of them in memory.
+
+    Args:
+        file: path of the file.
+        names: names of the columns.
+    """
     mapped = MappedArray.of(np.memmap(file, np.uint8, "r"))
     for batch in _record_batches(file, mapped)[1]:
         for row in range(0, batch.num_rows, ROWS_AT_ONCE):
@@ -369,10 +377,16 @@ def _is_whole(type_: Any) -> bool:
 
 
 def _column(file: Path, batch: Any, name: str, *, whole: bool) -> np.ndarray:
-    """Return the values of the column ``name`` in a batch of N rows, ``(N,)``.
+    """Return the values of a column in a batch of N rows, ``(N,)``.
 
-    They are int64 if ``whole``, and otherwise float64 with NaN for gaps. Raise ``ValueError``, naming ``file``, if
-    ``whole`` and a value is missing or too large.
+    Args:
+        file: path of the table, for errors.
+        batch: record batch of pyarrow.
+        name: name of the column.
+        whole: True returns int64, False float64 with NaN for gaps.
+
+    Raises:
+        ValueError: if ``whole`` is True and a value is missing or too large.
     """
     from pyarrow import types
 

@@ -48,9 +48,12 @@ Folders = Literal["label", "cluster"]
 
 
 def _text_or_numbers(path: Path, *, kind: Kind | None, unit: Unit) -> Sequences:
-    """Read a file as text; or as numbers, if it holds nothing else and ``kind`` asks for vectors or symbols.
+    """Read a file as text, or as numbers if it holds nothing else and ``kind`` asks for vectors or symbols.
 
-    ``unit`` says what one sequence of a text is, as in ``read``.
+    Args:
+        path: path of the file.
+        kind: ``"vectors"``, ``"symbols"`` or ``"text"``; None reads text.
+        unit: what one sequence of a text is: a ``"whole"`` file, a ``"line"`` or a ``"paragraph"``.
     """
     if kind in ("vectors", "symbols") and are_numbers(read_text(path)):
         return table(path, kind=kind)
@@ -124,7 +127,19 @@ def read(
 
 @dataclass(frozen=True)
 class Options:
-    """The arguments of ``read``, from which each format takes those that it knows."""
+    """The arguments of ``read`` as one value, from which the reader of each format takes those that it knows.
+
+    Args:
+        kind: ``"vectors"``, ``"symbols"`` or ``"text"``; None decides by the file.
+        by: column of a table that names the sequence of each row; None recognises it.
+        columns: columns of a table to model, or the key of the sequence in JSON; None recognises them.
+        time: column of a table with the times; None recognises it.
+        label: column of a table with the labels; None recognises it.
+        cluster: column of a table with the clusters; None recognises it.
+        unit: what one sequence of a text is: a ``"whole"`` file, a ``"line"`` or a ``"paragraph"``.
+        inputs: columns of a table that are known at each step and not modelled.
+        date_format: how the dates of a table are written, as for ``datetime.strptime``; None recognises it.
+    """
 
     kind: Kind | None
     by: str | None
@@ -137,7 +152,7 @@ class Options:
     date_format: str | None
 
     def of(self, known: FileFormat) -> dict[str, Any]:
-        """Return the arguments that the reader of a format takes, by name."""
+        """Return those arguments, by name, that the reader of the format ``known`` accepts."""
         return {name: getattr(self, name) for name in known.options}
 
 
@@ -162,7 +177,7 @@ def is_table(path: str | Path) -> bool:
 
 @checked
 def is_recordings(path: str | Path) -> bool:
-    """Return True if the path is a recording, or a folder with at least one."""
+    """Return True if the path is a recording (a ``.wav`` file), or a folder with at least one."""
     return bool(_suffixes(Path(path)) & set(RECORDINGS.endings))
 
 
@@ -201,7 +216,13 @@ def _read_folder(root: Path, folders: Folders, options: Options) -> Sequences:
 def _files(root: Path) -> list[Path]:
     """Return the files in a folder that have a known format, in the order of their paths.
 
-    Raise ``ValueError`` if there are none or they differ in format. Files of unknown formats are ignored.
+    Files of unknown formats and hidden files are ignored.
+
+    Args:
+        root: the folder, whose subfolders are searched too.
+
+    Raises:
+        ValueError: if there are none, or they differ in format.
     """
     there = sorted(
         (check_file(file) for file in files_in(root) if suffix_of(file) in FORMAT_OF and file.name[0] != "."),
@@ -253,15 +274,16 @@ def _of_folder(root: Path, file: Path, files: list[Path], folders: Folders, part
 
 
 def _one_table(root: Path, files: list[Path], folders: Folders, options: Options) -> tuple[pd.DataFrame, Place]:
-    """Return the tables of a folder as one, and a function that gives the file and the row that a row comes from.
-
-    A column of the table says which file a row comes from.
+    """Join the tables in the files of a folder, adding a column that says which file a row comes from.
 
     Args:
         root: the folder.
         files: its files.
         folders: ``"label"`` or ``"cluster"``: the meaning of a subfolder's name.
         options: the arguments of ``read``.
+
+    Returns:
+        The table, and a function that says in words from which file and row a row of it comes.
 
     Raises:
         ValueError: the tables have different columns.

@@ -8,11 +8,11 @@ from typing import Any
 
 
 def parsed(text: str, where: str) -> Any:
-    """Return the value of a JSON text, in which NaN is allowed as a number.
+    """Parse a JSON text, in which NaN is allowed as a number, and return its value.
 
     Args:
         text: the JSON text.
-        where: the place that an error names.
+        where: place of the text, for errors, such as ``"a.json:3"``.
 
     Raises:
         ValueError: the text is not JSON (then a ``json.JSONDecodeError``), repeats a key in one object, has an integer

@@ -150,12 +150,26 @@ def table_of_rows(
     inputs: str | Sequence[str] | None,
     date_format: str | None,
 ) -> Sequences:
-    """Return the sequences of a frame whose numbers have been read; the other arguments are the same as in ``table``.
+    """Return the sequences of a data frame with one row per step, in which numbers have already been read.
+
+    Columns that are not named are recognised as in ``table``.
 
     Args:
-        frame: the table, one row per step.
+        frame: the table.
         where: what errors and warnings call the table.
         place: function that says in words where a row is.
+        by: column that names the sequence of each row, or None.
+        columns: the features, or the column of symbols or texts, or None.
+        time: column of times, or None.
+        time_unit: unit of times that are numbers, or None.
+        label: column of labels, or None.
+        cluster: column of clusters, or None.
+        kind: ``"vectors"``, ``"symbols"`` or ``"text"``; None decides by the columns.
+        inputs: columns that are known at each step and not modelled, or None.
+        date_format: how dates are written, as for ``datetime.strptime``, or None.
+
+    Raises:
+        ValueError: the table is empty, a named column is missing or cannot be read, or no column is left to model.
     """
     frame = _with_names(frame, where)
     if not len(frame):
@@ -218,10 +232,21 @@ def _rows_of(
 ) -> TimedRows:
     """Return the rows of a table with their time, and with the column that separates several series.
 
-    Rows of texts are returned without separation, because they have no order. ``where`` names the table in errors,
-    ``named`` are the features that the caller named, and ``others`` are columns with any other role. The other
-    arguments are the same as in ``table``. Raise ``ValueError`` if times cannot be read or several series cannot be
-    separated.
+    Rows of texts are returned without separation, because they have no order.
+
+    Args:
+        where: what errors call the table.
+        frame: the table.
+        kind: kind to read it as, or None.
+        named: columns that the caller named as features.
+        others: columns that the caller gave another role; None is skipped.
+        by: column that names the sequence of each row, or None.
+        time: column of times, or None.
+        time_unit: unit of times that are numbers, or None.
+        date_format: how dates are written, as for ``datetime.strptime``, or None.
+
+    Raises:
+        ValueError: if times cannot be read, or several series cannot be separated.
     """
     taken = (*others, *named)
     try:
@@ -257,7 +282,15 @@ def _names(columns: str | Sequence[str] | None) -> list[str]:
 
 
 def _with_names(frame: pd.DataFrame, where: str) -> pd.DataFrame:
-    """Return the frame with text as names of columns; raise ``ValueError`` if two have the same name."""
+    """Return a data frame with text as names of its columns.
+
+    Args:
+        frame: the data frame, whose column names are replaced in place.
+        where: what errors call it.
+
+    Raises:
+        ValueError: if two columns have the same name, or there are too many columns.
+    """
     check_width(where, frame.shape[1])
     frame.columns = [str(column) for column in frame.columns]
     twice = [name for name, n in Counter(frame.columns).items() if n > 1]
@@ -279,9 +312,11 @@ def _refuse_infinite(place: Place, frame: pd.DataFrame, columns: list[str]) -> N
 
 
 def warn_of_missing_labels(where: str, sequences: Sequences) -> None:
-    """Warn if the sequences have labels and that of some sequence is missing (None or NaN).
+    """Warn if some sequences have labels and others have none (None or NaN).
 
-    ``where`` is what the warning calls the table, at its beginning.
+    Args:
+        where: what the warning calls the table, at its beginning.
+        sequences: the sequences.
     """
     import pandas as pd
 
@@ -300,7 +335,7 @@ def warn_of_missing_labels(where: str, sequences: Sequences) -> None:
 
 @dataclass
 class _Roles:
-    """The roles of the columns of a table, named by the caller or recognised.
+    """The roles of the columns of a table (such as time, label or feature), named by the caller or recognised.
 
     Attributes:
         where: what errors and warnings call the table.
@@ -333,7 +368,7 @@ class _Roles:
         return [str(column) for column in self.frame if column not in taken]
 
     def _codes(self) -> np.ndarray:
-        """Return the number of each row's sequence, from 0, shape ``(N,)``."""
+        """Return for each of the N rows the number of its sequence, counted from 0, shape ``(N,)``."""
         import pandas as pd
 
         return np.zeros(len(self.frame), np.int64) if self.by is None else pd.factorize(self.frame[self.by])[0]
@@ -358,7 +393,7 @@ class _Roles:
     # -- features --------------------------------------------------------------------------------------------
 
     def features(self, kind: Kind | None, place: Place) -> list[str]:
-        """Return the columns to be modelled if the caller named none; warn of columns that are left out.
+        """Return the columns to be modelled if the caller named none, and warn of columns that are left out.
 
         Args:
             kind: the kind to read them as, or None.
@@ -404,10 +439,14 @@ class _Roles:
         return chosen
 
     def are_symbols(self, chosen: list[str], kind: Kind | None) -> bool:
-        """Return True if the columns ``chosen`` are a single column of symbols, which are words or integers from 0.
+        """Return True if the columns to be modelled are a single column of symbols, which are words or integers from 0.
 
-        If ``kind`` is given, it decides instead. Raise ``ValueError`` if it is ``"symbols"`` and there are several
-        columns.
+        Args:
+            chosen: the columns to be modelled.
+            kind: kind that the caller asked for, which then decides; None decides by the column.
+
+        Raises:
+            ValueError: if it is ``"symbols"`` and there are several columns.
         """
         import pandas as pd
 
@@ -421,7 +460,14 @@ class _Roles:
         return pd.api.types.is_integer_dtype(column) and not column.isna().any() and int(column.min()) >= 0
 
     def texts(self, chosen: list[str]) -> Sequences:
-        """Return the texts of the only column, one per row, with their names, labels and clusters."""
+        """Return the texts of a column, one per row, as sequences with their names, labels and clusters.
+
+        Args:
+            chosen: the columns to be modelled.
+
+        Raises:
+            ValueError: if there are several.
+        """
         import pandas as pd
 
         if len(chosen) > 1:
@@ -460,12 +506,15 @@ def _are_hashable(column: pd.Series) -> bool:
 
 
 def read_table(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFrame, Place]:
-    """Return the table in a CSV or Parquet file, and a function that gives the place of a row in the file.
+    """Read the table in a CSV or Parquet file.
 
     Args:
         path: the path of the file.
         besides: names of columns whose cells stay as they are, while numbers in the others are read as people write
             them; None means all columns.
+
+    Returns:
+        The table, and a function that says in words where a row of it is in the file.
 
     Raises:
         ValueError: the file is not a table.
@@ -500,10 +549,13 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def _check_rows(path: Path) -> None:
-    """Raise ``ValueError`` for a Parquet file that unpacks to far more than its size allows.
+    """Check that a Parquet file does not unpack to far more bytes than its size allows.
 
     A value, also one within a list, counts for at least 8 bytes. Pages are unpacked too, and each string of a
     dictionary may occur in every row.
+
+    Raises:
+        ValueError: if it does.
     """
     try:
         import pyarrow.parquet as pq
@@ -532,7 +584,7 @@ def _check_rows(path: Path) -> None:
 
 
 def _bytes_of_strings(path: Path, columns: list[str]) -> int:
-    """Return the number of bytes of all strings in some columns, reading each distinct string only once."""
+    """Return the number of bytes of all strings in columns of a Parquet file, reading each distinct string once."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

@@ -75,7 +75,7 @@ def builtin_text() -> Sequences:
 
 @checked
 def sha256(sequences: Sequences) -> str:
-    """Return 64 hexadecimal digits that identify all sequences, in their order, and their past. Metadata do not count.
+    """Return 64 hexadecimal digits that identify all sequences, their order and their past, but not their metadata.
 
     The digits are the same on every machine: texts are hashed as UTF-8, strings as JSON, and numbers as little-endian
     float64 or int64, each after its shape, so the boundaries of sequences matter too. All NaN are the same; 0.0 and
@@ -137,13 +137,17 @@ def read_text(file: Path) -> str:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is not UTF-8, holds a null byte, or is refused by ``file_contents.read_bytes``.
+        ValueError: the file is not UTF-8, holds a null byte, is no regular file, is damaged, or does not fit into
+            memory.
     """
     return decoded(file, read_bytes(file)).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _checked_text(file: Path) -> str:
-    """Return the text of a file; warn if it looks like another format, whose marks would be modelled as text."""
+    """Return the text of a file, and warn if it looks like another format, whose marks would be modelled as text.
+
+    The other formats are FASTA, JSON and tables of numbers.
+    """
     document = read_text(file)
     first, _, rest = document.lstrip().partition("\n")
     if RECORD.fullmatch(first) and RESIDUES.match(rest):
@@ -161,7 +165,7 @@ def _checked_text(file: Path) -> str:
 
 
 def are_numbers(document: str) -> bool:
-    """Return True if a text consists only of numbers and of separators between them."""
+    """Return True if a text consists only of numbers and of separators between them, and has at least one digit."""
     return bool(OF_NUMBERS.fullmatch(document) and DIGIT.search(document))
 
 
@@ -173,9 +177,11 @@ def _is_json(line: str) -> bool:
 
 
 def _pieces(document: str, by: Unit) -> list[tuple[int, str]]:
-    """Return the lines or paragraphs of a document that are not blank, each with the number of its first line, from 1.
+    """Return the pieces of a document that are not blank, each with the number of its first line, counted from 1.
 
-    ``by`` says what a piece is, as in ``text``.
+    Args:
+        document: the text.
+        by: what a piece is: the ``"whole"`` text, a ``"line"``, or a ``"paragraph"`` (lines between blank ones).
     """
     if by == "whole":
         return [(1, document)] if document.strip() else []

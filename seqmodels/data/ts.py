@@ -90,7 +90,7 @@ SERIES = FileFormat(".ts", (".ts",), ts, kind="vectors")
 
 @dataclass(frozen=True)
 class _Header:
-    """The contents of the lines before ``@data``.
+    """The header of a ``.ts`` file: the contents of the lines before ``@data``.
 
     Args:
         has_class: True if each series ends with a class.
@@ -148,10 +148,14 @@ def _whole(path: Path, words: dict[str, list[str]], key: str) -> int | None:
 
 
 def _parts(path: Path, text: str) -> tuple[_Header, list[tuple[int, str]]]:
-    """Return the header in the text of a file, and the lines of its data with their numbers.
+    """Divide the text of a ``.ts`` file into its header and the lines of its data with their numbers.
 
-    Raise ``ValueError`` if the text has no ``@data`` or its header is malformed; ``path`` names the file in the
-    message.
+    Args:
+        path: path of the file, for errors.
+        text: text of the file.
+
+    Raises:
+        ValueError: if the text has no ``@data``, or its header is malformed.
     """
     entries: dict[str, str] = {}
     lines = [(i, line.strip()) for i, line in enumerate(text.split("\n"), start=1)]
@@ -173,8 +177,15 @@ def _parts(path: Path, text: str) -> tuple[_Header, list[tuple[int, str]]]:
 def _label(where: str, line: str, header: _Header) -> tuple[str, str]:
     """Split the line of a series into its dimensions, and its class or number, which comes last.
 
-    The class is "" if the header announces none. Raise ``ValueError`` if it is missing or not listed in the header;
-    ``where`` is the place in the message.
+    The class is "" if the header announces none.
+
+    Args:
+        where: place of the line, for errors.
+        line: the line.
+        header: header of the file.
+
+    Raises:
+        ValueError: if the class is missing or not listed in the header.
     """
     if not (header.has_class or header.has_target):
         return line, ""
@@ -190,10 +201,15 @@ def _label(where: str, line: str, header: _Header) -> tuple[str, str]:
 
 
 def _dimension(where: str, text: str, has_times: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the times and the values of one dimension of a series, both of shape ``(T,)``, from its text.
+    """Return the times and the values of one dimension of a series of T steps, each of shape ``(T,)``, from its text.
 
-    Without times (``has_times`` False) the steps are numbered; else each value is written ``(time, value)``. Raise
-    ``ValueError`` if a value is malformed; ``where`` is the place in the message.
+    Args:
+        where: place of the line, for errors.
+        text: the values, separated by commas, each written ``(time, value)`` if they have times.
+        has_times: True if values have times; else the steps are numbered.
+
+    Raises:
+        ValueError: if a value is malformed.
     """
     if not text.strip():
         raise ValueError(f"{where} has a dimension without values; write ? for each that is missing")
@@ -214,7 +230,12 @@ def _dimension(where: str, text: str, has_times: bool) -> tuple[np.ndarray, np.n
 def _times(where: str, said: list[str]) -> np.ndarray:
     """Return times that were read as text, shape ``(T,)``: numbers if all are numbers, and otherwise dates.
 
-    Raise ``ValueError`` if one is neither; ``where`` is the place in the message.
+    Args:
+        where: place of the line, for errors.
+        said: the T times as text.
+
+    Raises:
+        ValueError: if one is neither a number nor a date.
     """
     import pandas as pd
 
@@ -230,7 +251,12 @@ def _times(where: str, said: list[str]) -> np.ndarray:
 def _value(where: str, text: str) -> float:
     """Return the number that a text holds; NaN if it marks a missing value.
 
-    Raise ``ValueError`` if it is not a finite number; ``where`` is the place in the message.
+    Args:
+        where: place of the line, for errors.
+        text: the text.
+
+    Raises:
+        ValueError: if it is not a finite number.
     """
     text = text.strip()
     if text.lower() in MISSING:

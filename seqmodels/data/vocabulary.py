@@ -22,7 +22,7 @@ from seqmodels.sequences.items import in_words
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A vocabulary of distinct tokens, whose symbols are their positions.
+    """A vocabulary of distinct tokens, which maps each token to its position, an integer symbol, and back.
 
     A token that is not in it has the symbol of ``unknown``. A likelihood of symbols does not count how an unknown token
     is spelled, so models are comparable only if they share a vocabulary.
@@ -66,7 +66,7 @@ class Vocabulary:
         unknown: str | None = "<unk>",
         max_size: PositiveInt | None = None,
     ) -> Self:
-        """Return the vocabulary of the tokens in ``token_lists``.
+        """Return the vocabulary of all tokens that occur in lists of tokens.
 
         ``unknown`` comes first, then the tokens by decreasing frequency, and by code points if they are equally
         frequent.
@@ -108,7 +108,10 @@ class Vocabulary:
         return iter(self.tokens)
 
     def encode(self, tokens: Iterable[str]) -> np.ndarray:
-        """Return the symbols of T tokens, shape ``(T,)``, int64.
+        """Return the symbols of T tokens: their positions in the vocabulary, shape ``(T,)``, int64.
+
+        Args:
+            tokens: the tokens; one that is not in the vocabulary gets the symbol of ``unknown``.
 
         Raises:
             ValueError: a token is not a string, or is not in the vocabulary and ``unknown`` is None.
@@ -130,7 +133,10 @@ class Vocabulary:
         return symbol
 
     def decode(self, symbols: Sequence[int] | np.ndarray) -> list[str]:
-        """Return the tokens of symbols.
+        """Return the tokens that a list of symbols stands for.
+
+        Args:
+            symbols: positions in the vocabulary, shape ``(T,)``.
 
         Raises:
             ValueError: a number is not a symbol of this vocabulary.
@@ -152,7 +158,7 @@ class Vocabulary:
     @classmethod
     @checked
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the vocabulary in a file that ``save`` wrote.
+        """Return the vocabulary in a JSON file that ``save`` wrote.
 
         Raises:
             FileNotFoundError: there is no such file.

@@ -19,7 +19,7 @@ REPAIRED = "write it again from the original, or repair it: ffmpeg -i old.wav ne
 
 @dataclass(frozen=True)
 class WavHeader:
-    """The contents of the header of a WAV file.
+    """The number of frames, sample rate and number of channels that the header of a WAV file states.
 
     Args:
         n_frames: number of frames, each with one sample per channel; None if the format compresses them, so that the
@@ -34,10 +34,10 @@ class WavHeader:
 
     @staticmethod
     def read(path: Path) -> WavHeader:
-        """Return the header of a WAV file after checking it against the size of the file.
+        """Read the header of a WAV file, check it against the size of the file, and return it.
 
-        A warning says if the header does not state the size, as in a stream, because then nothing shows if the file is
-        complete.
+        A warning is issued if the header does not state the size, as in a stream, because it is then not known whether
+        the file is complete.
 
         Raises:
             ValueError: the file is not a WAV file; it has fewer or more samples than the header says; or the header

@@ -12,9 +12,12 @@ WAY_OUT = "pass targets with a step for each of their source's, or take an encod
 
 
 def check_choices(name: str, length: str, ignore_source: bool) -> None:
-    """Raise ValueError if the hyperparameters ``length`` and ``ignore_source`` have values that a tagger cannot use.
+    """Raise ValueError if hyperparameters have values that a tagger, which predicts one target per step, cannot use.
 
-    ``name`` is the name of the model in the message.
+    Args:
+        name: name of the model in the message.
+        length: hyperparameter ``length`` of the model.
+        ignore_source: hyperparameter ``ignore_source`` of the model.
     """
     if length == "stop":
         raise ValueError(
@@ -29,15 +32,23 @@ def check_choices(name: str, length: str, ignore_source: bool) -> None:
 
 
 def check_has_targets(name: str, data: Data) -> None:
-    """Raise ValueError if ``data`` have no targets; ``name`` is the name of the tagger in the message."""
+    """Raise ValueError if data for a tagger have no targets.
+
+    Args:
+        name: name of the tagger in the message.
+        data: sources, with or without targets.
+    """
     if data.y is None:
         raise ValueError(f"{name} is p(y | x); pass y, with one step for each step of X")
 
 
 def check_aligned(encoding: Encoding, source_encoding: Encoding, data: Data) -> None:
-    """Raise ValueError, naming the sequence, unless every target has as many encoded steps as its source.
+    """Raise ValueError unless every target has as many encoded steps as its source; the message names the sequence.
 
-    ``encoding`` is that of the targets ``data.y``, ``source_encoding`` that of the sources ``data.X``.
+    Args:
+        encoding: fitted encoding of the targets ``data.y``.
+        source_encoding: fitted encoding of the sources ``data.X``.
+        data: sources and targets.
     """
     assert data.y is not None, "a tagger is p(y | x)"
     if data.has_past:
@@ -89,8 +100,10 @@ def n_steps_left(source: np.ndarray, n_prefix: int, length: int | None) -> int:
 
 
 def past_the_source(n_steps: int) -> ValueError:
-    """Return the ValueError to raise if a tagger, whose source has ``n_steps`` steps, is asked for one target step
-    more.
+    """Return the ValueError to raise if a tagger is asked for more target steps than its source has.
+
+    Args:
+        n_steps: number of steps of the source.
     """
     return ValueError(
         f"the source has {n_steps} steps and so has its target: there is no step {n_steps}, so nothing comes next"

@@ -41,7 +41,7 @@ ADF_AT_5_PERCENT = -2.86  # Fuller (1976), table 8.5.2: a constant, many frames
 
 @dataclass(frozen=True)
 class SeriesChoice:
-    """The transformation that was chosen for series: an optional logarithm, then optional differences.
+    """The transformation that was chosen for time series: an optional logarithm, then optional differences.
 
     Args:
         log: True if logarithms of the values are taken.
@@ -56,7 +56,7 @@ class SeriesChoice:
     reason: str
 
     def chain(self) -> Chain:
-        """Return the chosen encodings, followed by ``Standardize``, as a chain that is not fitted yet."""
+        """Return the chosen encodings (logarithm, differences) and ``Standardize`` as a chain, not fitted yet."""
         encodings: list[VectorEncoding] = [Log()] if self.log else []
         if self.order or self.season is not None:
             encodings.append(Differences(self.order, self.season))
@@ -115,7 +115,12 @@ class AutoSeries(SeriesEncoding):
         return self.fit_as(choose([as_frames(item) for item in sequences], self.season), sequences)
 
     def fit_as(self, choice: SeriesChoice, sequences: Sequences) -> Self:
-        """Fit the encodings of a choice that was made before to training sequences, without choosing again."""
+        """Fit the encoding to training sequences with given logarithms and differences, and return it.
+
+        Args:
+            choice: logarithms and differences that were chosen before.
+            sequences: training sequences of vectors.
+        """
         return self._set(choice, choice.chain().fit(sequences))
 
     def _set(self, choice: SeriesChoice, chain: Chain) -> Self:
@@ -166,7 +171,10 @@ def _checked(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def choose(series: Sequence[np.ndarray], season: int | None = None) -> SeriesChoice:
-    """Choose the transformation for series from the series themselves, as ``AutoSeries`` describes.
+    """Choose for series between levels, logarithms, differences and seasonal differences.
+
+    Tests for unit roots and seasons give candidates; the one whose autoregression predicts the second half of the
+    series best is taken, with a preference for fewer changes (``AutoSeries`` describes it).
 
     Args:
         series: training series, arrays ``(T, D)`` with NaN for missing values.
@@ -207,10 +215,13 @@ def choose(series: Sequence[np.ndarray], season: int | None = None) -> SeriesCho
 
 
 def reaches_new_levels(series: Sequence[np.ndarray]) -> bool:
-    """Return True if most columns of series, arrays ``(T, D)``, keep leaving the range of their earlier values.
+    """Return True if at least half of the columns of series keep leaving the range of their earlier values.
 
     A column does so if most values of its second half lie outside the range of the first half, and most values of its
     last quarter lie outside the range of all before.
+
+    Args:
+        series: arrays ``(T, D)`` with NaN for missing values.
 
     >>> reaches_new_levels([np.arange(12.0)[:, None]]), reaches_new_levels([np.repeat([0.0, 5.0], 6)[:, None]])
     (True, False)
@@ -224,7 +235,12 @@ def reaches_new_levels(series: Sequence[np.ndarray]) -> bool:
 
 
 def _share_beyond(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Return for each feature the share of frames ``after (n, D)`` outside the range of ``before (m, D)``, ``(D,)``."""
+    """Return the share of later frames that lie outside the range of earlier ones, for each feature, ``(D,)``.
+
+    Args:
+        before: earlier frames, ``(m, D)``.
+        after: later frames, ``(n, D)``.
+    """
     known = ~np.isnan(after)
     highest, lowest = np.fmax.reduce(before, 0, initial=np.nan), np.fmin.reduce(before, 0, initial=np.nan)
     share: np.ndarray = ((after > highest) | (after < lowest)).sum(0) / np.maximum(1, known.sum(0))
@@ -236,7 +252,7 @@ class Signs:
     """Evidence from the training series for taking differences.
 
     Attributes:
-        kpss: median of the KPSS statistics of all columns.
+        kpss: median of the KPSS statistics of all columns, the features of the series.
         adf: median of their augmented Dickey-Fuller statistics.
         wanders: True if both tests point to a unit root in at least half of the columns.
         shares: for each usable season, in frames, the share of the variance of the changes that it explains.
@@ -249,8 +265,11 @@ class Signs:
 
     @classmethod
     def of(cls, columns: Sequence[np.ndarray], season: int | None) -> Signs:
-        """Compute the evidence from ``columns``, series ``(T,)``; if ``season`` is given, no other season is
-        considered.
+        """Compute the evidence for taking differences from series of one feature.
+
+        Args:
+            columns: series without gaps, arrays ``(T,)``.
+            season: the only season to consider, in frames; None looks for one.
         """
         tests = [(kpss_statistic(column), adf_statistic(column)) for column in columns]
         kpss, adf = np.median(tests, axis=0).tolist()
@@ -259,7 +278,7 @@ class Signs:
 
 
 class Reading(NamedTuple):
-    """A candidate transformation of series.
+    """A candidate transformation of series: whether logarithms are taken, and which differences.
 
     Attributes:
         log: True if logarithms are taken.
@@ -276,7 +295,7 @@ LEVELS = Reading(False, 0, None)
 
 
 class Tails:
-    """Log-probabilities of the second halves of series under candidate transformations, each computed once.
+    """A store of log-probabilities of the second halves of series under candidate transformations, each computed once.
 
     Args:
         columns: series of one feature without gaps, arrays ``(T,)``.
@@ -297,8 +316,12 @@ class Tails:
         self._log_probs: dict[Reading, list[np.ndarray]] = {}
 
     def log_probs(self, reading: Reading) -> list[np.ndarray]:
-        """Return ``log p(x_t+h | x_<t)`` in nats for each column, ``(T - T // 2, n_ahead)``, under the candidate
-        ``reading``.
+        """Return predictive log-probabilities in nats under a candidate, for each series ``(T - T // 2, n_ahead)``.
+
+        They are ``log p(x_t+h | x_<t)`` for the times t of the second half of the series and h = 0, 1, ... steps ahead.
+
+        Args:
+            reading: the candidate transformation.
         """
         if reading not in self._log_probs:
             steps, order = self.n_ahead, self.largest_order
@@ -309,9 +332,13 @@ class Tails:
         return self._log_probs[reading]
 
     def best(self, log: bool, signs: Signs) -> Reading:
-        """Return the most probable candidate with or without logarithms (``log``) among those that ``signs`` allow.
+        """Return the most probable candidate transformation among those that the evidence allows.
 
         A candidate with more differences must be clearly more probable, as the constants of the module say.
+
+        Args:
+            log: True to consider candidates with logarithms, False to consider those without.
+            signs: evidence for taking differences.
         """
         best, orders = Reading(log, 0, None), (0, 1) if signs.wanders else (0,)
         differences = Reading(log, 1, None)
@@ -323,15 +350,23 @@ class Tails:
         return best
 
     def mean(self, reading: Reading) -> float:
-        """Return the mean log-probability of a predicted value under a candidate, over all columns and steps ahead, in
-        nats.
+        """Return the mean log-probability of a predicted value under a candidate transformation, in nats.
+
+        The mean is over all series and all numbers of steps ahead.
+
+        Args:
+            reading: the candidate.
         """
         return float(np.mean([np.nanmean(each) for each in self.log_probs(reading)]))
 
     def least_gain(self, reading: Reading, other: Reading) -> float:
-        """Return how much more probable the candidate ``reading`` is than ``other``, in nats per value.
+        """Return how much more probable one candidate is than another, in nats per predicted value.
 
         The result is the smaller of the gains over the whole second half and over its later half.
+
+        Args:
+            reading: the candidate.
+            other: the candidate to compare it with.
         """
         gains = []
         for a, b in zip(self.log_probs(reading), self.log_probs(other), strict=True):
@@ -341,13 +376,12 @@ class Tails:
 
 
 def _misses_many(x: np.ndarray) -> bool:
-    """Return True if too many values of some feature of ``x (T, D)`` are missing to choose a transformation."""
+    """Return True if too many values of some feature are missing to choose a transformation of a series ``(T, D)``."""
     return any(bool((np.isnan(part).mean(0) > MOST_MISSING).any()) for part in (x, x[len(x) // 2 :]) if len(part))
 
 
 def filled_in(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Interpolate missing values of ``column (T,)`` linearly, and drop those before its first and after its last known
-    value.
+    """Interpolate missing values (NaN) of a series ``(T,)`` linearly, and drop those at its beginning and its end.
 
     Return the values and a mask that is True where a value was interpolated, both of the length that is left.
 
@@ -363,17 +397,20 @@ def filled_in(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _in_its_own_unit(column: np.ndarray) -> list[np.ndarray]:
-    """Return a list of one array, ``column`` divided by its standard deviation; an empty list if the deviation is 0."""
+    """Return a list of a series divided by its standard deviation; an empty list if that is 0 or not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         deviation = float(column.std())
     return [column / deviation] if np.isfinite(deviation) and deviation > 0 and np.ptp(column) > 0 else []
 
 
 def seasonal_shares(columns: Sequence[np.ndarray], season: int | None = None) -> dict[int, float]:
-    """Return the seasons that explain enough of the changes, in frames, each with its share of the explained variance.
+    """Return the seasons that explain enough of the changes of series, each with its share of the explained variance.
 
-    Only the given ``season`` is considered or, if it is None, the lags at which changes repeat. Multiples of a shorter
-    season in the result are left out. The shortest season comes first.
+    Seasons are in frames, the shortest first. Multiples of a shorter season in the result are left out.
+
+    Args:
+        columns: series of one feature, arrays ``(T,)``.
+        season: the only season to consider; None considers the lags at which changes repeat.
     """
     shortest = min(map(len, columns))
     if season is not None:
@@ -391,7 +428,8 @@ def seasonal_shares(columns: Sequence[np.ndarray], season: int | None = None) ->
 def candidate_seasons(correlations: np.ndarray) -> list[int]:
     """Return the lags of the highest peaks of an autocorrelation function, highest first.
 
-    ``correlations (L + 1,)`` are the autocorrelations at lags 0 to L.
+    Args:
+        correlations: autocorrelations at lags 0 to L, ``(L + 1,)``.
     """
     inner = correlations[1:-1]
     is_peak = (inner >= correlations[:-2]) & (inner >= correlations[2:]) & (inner > 0)
@@ -401,7 +439,7 @@ def candidate_seasons(correlations: np.ndarray) -> list[int]:
 
 
 def autocorrelation(x: np.ndarray) -> np.ndarray:
-    """Return the autocorrelations of ``x (T,)`` at lags 0 to L, ``(L + 1,)``, where L is at most a third of T."""
+    """Return the autocorrelations of a series at lags 0 to L, ``(L + 1,)``; L is at most a third of its length."""
     centred = x - x.mean()
     n = min(LONGEST_SEASON, len(x) // FEWEST_SEASONS)
     size = 1 << (2 * len(x) - 1).bit_length()
@@ -411,9 +449,13 @@ def autocorrelation(x: np.ndarray) -> np.ndarray:
 
 
 def seasonal_share(x: np.ndarray, season: int) -> float:
-    """Return the share of the variance of the changes of ``x (T,)`` that a season explains, as an adjusted R².
+    """Return the share of the variance of a series' changes that a season explains, as an adjusted R².
 
-    The model of the changes is their mean at each phase of the season, which has ``season`` frames.
+    The model of the changes is their mean at each phase of the season.
+
+    Args:
+        x: the series, ``(T,)``.
+        season: number of frames of the season.
     """
     changes = np.diff(x)
     n = len(changes)

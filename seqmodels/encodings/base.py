@@ -16,7 +16,7 @@ State = dict[str, Any]  # numpy arrays and plain JSON values
 
 
 class Encoding(Configurable, ABC):
-    """An invertible map from a raw sequence to S encoded steps.
+    """The base class of encodings, invertible maps from a raw sequence to S encoded steps that a model reads.
 
     A raw unit is a frame of vectors, a symbol, or a UTF-8 byte of text; an encoded step may stand for several units. To
     add an encoding, define the methods below. ``fit`` learns the numbers that the map needs from training sequences;
@@ -34,28 +34,26 @@ class Encoding(Configurable, ABC):
 
     @property
     def emits(self) -> Literal["vectors", "symbols"]:
-        """The kind of encoded steps, ``"vectors"`` or ``"symbols"``."""
+        """The kind of the steps that the encoding makes, ``"vectors"`` or ``"symbols"``."""
         return "vectors" if self.reads == "vectors" else "symbols"
 
     @property
     def n_features(self) -> int:
-        """The number of features D of the raw vectors."""
+        """The number of features of the raw vectors."""
         return self.size
 
     def values(self) -> tuple[Values, ...]:
-        """Return the kind of values of each of the D features, such as ``"reals"`` or ``"bits"``."""
+        """Return the kind of values of each of the D features of vectors, such as ``"reals"`` or ``"bits"``."""
         reals: Values = "reals"
         return (reals,) * self.n_features
 
     def grid(self) -> tuple[float, ...] | None:
-        """Return the spacing of the values that each feature may have, in raw units, ``(D,)``; None if values are
-        continuous.
-        """
+        """Return the spacing of the possible values of each feature in raw units; None if values are continuous."""
         return None
 
     @abstractmethod
     def fit(self, sequences: Sequences) -> Self:
-        """Learn the map from training sequences and return the encoding itself.
+        """Learn the map from training sequences, and return the encoding itself.
 
         Raises:
             ValueError: if the map cannot be learned from these sequences.
@@ -63,66 +61,98 @@ class Encoding(Configurable, ABC):
 
     @abstractmethod
     def check(self, i: int, item: Item) -> None:
-        """Raise ValueError, naming the sequence by its number ``i``, if ``item`` cannot be encoded."""
+        """Raise ValueError if a raw sequence cannot be encoded.
+
+        Args:
+            i: number of the sequence, which the message names.
+            item: the raw sequence: a text, or an array of vectors or symbols.
+        """
 
     def check_all(self, sequences: Sequences) -> None:
-        """Raise ValueError, naming the sequence, if a sequence cannot be encoded; the first one is reported."""
+        """Raise ValueError if one of the sequences cannot be encoded; the message names the first such sequence."""
         for i, item in enumerate(sequences):
             self.check(i, item)
 
     def check_finite(self, sequences: Sequences) -> None:
-        """Raise ValueError, naming the sequence, if it has infinite values that the encoding does not accept."""
+        """Raise ValueError, naming the sequence, if one has infinite values that the encoding does not accept."""
 
     def unknown(self, item: Item) -> np.ndarray:
-        """Return the positions ``(n,)`` of the symbols that ``check`` refuses; empty for text and vectors."""
+        """Return the positions ``(n,)`` of the raw symbols that ``check`` refuses; empty for text and vectors."""
         return np.empty(0, dtype=np.int64)
 
     @abstractmethod
     def encode(self, item: Item) -> np.ndarray:
-        """Return the encoded steps of a raw sequence: vectors ``(S, D)``, float64, or symbols ``(S,)``, int64."""
+        """Return the S encoded steps of a raw sequence: vectors ``(S, D)`` float64, or symbols ``(S,)`` int64.
+
+        Args:
+            item: the raw sequence: a text, or an array of vectors or symbols.
+        """
 
     def encode_all(self, items: Sequence[Item]) -> list[np.ndarray]:
-        """Return the encoded steps of each item; a subclass may encode many short sequences faster together."""
+        """Return the encoded steps of each raw sequence, which may be faster than ``encode`` for many short ones."""
         return [self.encode(item) for item in items]
 
     def encode_after(self, item: Item) -> np.ndarray:
-        """Return the encoded steps of ``item``, a part of a sequence that continues an earlier part, as ``encode``
-        does.
+        """Return the encoded steps of a part of a raw sequence that continues an earlier part.
 
-        A tokenizer may spell the start of a text differently.
+        It differs from ``encode`` if a tokenizer spells the start of a text differently.
+
+        Args:
+            item: the later part: a text, or an array of vectors or symbols.
         """
         return self.encode(item)
 
     @abstractmethod
     def decode(self, steps: np.ndarray) -> Item:
-        """Return the raw sequence of encoded steps."""
+        """Return the raw sequence (text, vectors or symbols) that encoded steps stand for.
+
+        Args:
+            steps: encoded vectors ``(S, D)`` or symbols ``(S,)``.
+        """
 
     def decode_after(self, steps: np.ndarray) -> Item:
-        """Return the raw sequence of encoded ``steps`` that continue an earlier part of a sequence."""
+        """Return the part of a raw sequence that encoded steps stand for if they continue an earlier part.
+
+        Args:
+            steps: encoded vectors ``(S, D)`` or symbols ``(S,)``.
+        """
         return self.decode(steps)
 
     @abstractmethod
     def log_det(self, item: Item) -> np.ndarray | float:
         """Return the nats to add to the log-probability of each encoded step to express it in raw units, ``(S,)``.
 
+        If vectors are divided by a scale, for example, they are minus the logarithm of the scale, summed over features.
         The result is a float if it is the same for every step.
+
+        Args:
+            item: the raw sequence, which has S encoded steps.
         """
 
     @abstractmethod
     def last_unit(self, steps: np.ndarray) -> np.ndarray:
-        """Return, for each of the S encoded steps, the position of the last raw unit that it encodes, ``(S,)``."""
+        """Return, for each of S encoded steps, the position of the last raw unit that it encodes, ``(S,)``.
+
+        A raw unit is a frame of vectors, a symbol, or a byte of text.
+
+        Args:
+            steps: encoded vectors ``(S, D)`` or symbols ``(S,)``.
+        """
 
     @abstractmethod
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``(shift, scale)``, each ``(D,)``, with ``raw = shift + scale * encoded``; 0 and 1 for symbols."""
+        """Return the shift and the scale in ``raw = shift + scale * encoded``, each ``(D,)``; 0 and 1 for symbols."""
 
     @abstractmethod
     def state(self) -> State:
-        """Return the fitted numbers as arrays and JSON values, by name."""
+        """Return the numbers that ``fit`` has learned, as a mapping from names to arrays and JSON values."""
 
     @abstractmethod
     def restore(self, state: State) -> Self:
-        """Set the fitted numbers from ``state``, which the method ``state`` returned, and return the encoding itself.
+        """Set the numbers that a fit has learned, and return the encoding itself; the inverse of ``state``.
+
+        Args:
+            state: mapping from names to arrays and JSON values that ``state`` returned.
 
         Raises:
             ValueError: if the numbers are not the state of such an encoding.
@@ -130,12 +160,16 @@ class Encoding(Configurable, ABC):
 
 
 def names_to_state(names: tuple[str, ...] | None) -> State:
-    """Return ``{"names": [...]}``, to be stored with an encoding; an empty mapping if ``names`` is None."""
+    """Return ``{"names": [...]}``, the names as a file stores them with an encoding; ``{}`` if they are None."""
     return {} if names is None else {"names": list(names)}
 
 
 def names_of_state(state: State, size: int) -> tuple[str, ...] | None:
-    """Return the names of features or symbols that a stored encoding has under ``"names"``; None if it has none.
+    """Return the names of features or symbols in the stored state of an encoding; None if it has none.
+
+    Args:
+        state: mapping from names to values, with the list of names under ``"names"``.
+        size: number of features or symbols.
 
     Raises:
         ValueError: if they are not ``size`` different strings.

@@ -32,7 +32,7 @@ class BinaryCode:
 
     @property
     def n_bits(self) -> int:
-        """The number of bits D of a symbol, which is the number of its decisions without the end."""
+        """The number of bits of a symbol, which is the number of its decisions without that about the end."""
         return max(0, int(self.size - 1).bit_length())
 
     @property
@@ -40,18 +40,19 @@ class BinaryCode:
         return 1 << self.n_bits
 
     def is_open(self, nodes: np.ndarray, depth: int) -> np.ndarray:
-        """Return a mask of the ``nodes`` at bit ``depth`` (0 for the highest) below which there are symbols on both
-        sides.
+        """Return a mask of the nodes at which the bit is undecided, because both values lead to symbols.
 
-        At other nodes the bit is certain, and there is nothing to decide.
+        Args:
+            nodes: numbers of nodes, all at bit ``depth``.
+            depth: number of the bit, 0 for the highest.
         """
         return ((2 * nodes + 1) << (self.n_bits - 1 - depth)) - (1 << self.n_bits) < self.size
 
     def sums(self, p: np.ndarray) -> list[np.ndarray]:
-        """Return, for each depth from 0 to D, the probability of the symbols below each node of this depth, ``(N,
-        2^depth)``.
+        """Return the probability of the symbols below each node of the tree, ``(N, 2^depth)`` for each depth from 0 on.
 
-        ``p (N, E)`` are N distributions over the E events: the V symbols and, if ``has_end``, the end.
+        Args:
+            p: N distributions over the E events, which are the V symbols and, if ``has_end``, the end, ``(N, E)``.
         """
         leaves = np.zeros((len(p), 1 << self.n_bits))
         leaves[:, : self.size] = p[:, : self.size]
@@ -63,8 +64,9 @@ class BinaryCode:
 
 @dataclass(frozen=True)
 class BinaryDecisions:
-    """The binary decisions that code a sequence of symbols: B = D + 1 at each of T steps, the end first, then the D
-    bits.
+    """The binary decisions that code a sequence of symbols, B at each of T steps.
+
+    They are whether the sequence ends, and then the B - 1 bits of the symbol, the highest first.
 
     Attributes:
         bits: outcome of each decision, 0 or 1, ``(T, B)``; -1 if there is nothing to decide.
@@ -76,10 +78,14 @@ class BinaryDecisions:
 
     @classmethod
     def of(cls, code: BinaryCode, values: np.ndarray) -> BinaryDecisions:
-        """Return the decisions that code encoded symbols ``values (S,)``.
+        """Return the binary decisions that code a sequence of symbols.
 
-        If the end is an event, there are T = S + 1 steps, else T = S. The end is not decided at the first step, because
+        If the end is an event, there are S + 1 steps, else S. The end is not decided at the first step, because
         sequences are not empty.
+
+        Args:
+            code: the code of the alphabet.
+            values: encoded symbols, ``(S,)``.
         """
         values = np.asarray(values, np.int64)
         n, n_bits = len(values), code.n_bits
@@ -96,9 +102,10 @@ class BinaryDecisions:
 
 
 def log_odds_of_path(code: BinaryCode, log_p: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the log-odds of the decisions that code a sequence of symbols, ``(T, B)``.
+    """Return the log-odds of the binary decisions that code a sequence of symbols, ``(T, B)``.
 
-    T and B are those of ``BinaryDecisions``. The log-odds are 0 where there is nothing to decide.
+    There are T steps, with S symbols and perhaps the end, and B decisions at each. The log-odds are 0 where there is
+    nothing to decide.
 
     Args:
         code: the code of the alphabet.
@@ -122,9 +129,11 @@ def log_odds_of_path(code: BinaryCode, log_p: np.ndarray, values: np.ndarray) ->
 
 
 def log_odds_of_all(code: BinaryCode, log_p: np.ndarray) -> np.ndarray:
-    """Return the log-odds of the decision at every node, ``(N, n_nodes)``, of N distributions over symbols.
+    """Return the log-odds of the decision at every node of a code, ``(N, n_nodes)``, for N distributions over symbols.
 
-    ``log_p (N, E)`` are the log-probabilities of the E events: the V symbols and, if the code has one, the end.
+    Args:
+        code: the code of the alphabet.
+        log_p: log-probabilities of the E events, the V symbols and, if the code has one, the end, ``(N, E)``.
     """
     p = np.exp(log_p)
     sums = code.sums(p)
@@ -134,7 +143,11 @@ def log_odds_of_all(code: BinaryCode, log_p: np.ndarray) -> np.ndarray:
 
 
 def limited(odds: np.ndarray) -> np.ndarray:
-    """Return log-odds clipped to ``-LIMIT .. LIMIT``; NaN, where both outcomes have probability 0, becomes 0."""
+    """Return log-odds clipped to ``-LIMIT .. LIMIT``; NaN, where both outcomes have probability 0, becomes 0.
+
+    Args:
+        odds: the log-odds, any shape.
+    """
     return np.asarray(np.clip(np.nan_to_num(odds, nan=0.0, posinf=LIMIT, neginf=-LIMIT), -LIMIT, LIMIT))
 
 

@@ -26,8 +26,8 @@ class Cells:
 
     Args:
         edges: increasing edges between the cells, ``(k - 1,)``.
-        tails: means of the exponential densities in the lowest and the highest cell, ``(2,)``: mean distances from the
-            edge.
+        tails: mean distances from the edge of values in the lowest and the highest cell, where densities are
+            exponential, ``(2,)``; in other cells they are uniform.
     """
 
     edges: np.ndarray
@@ -35,9 +35,14 @@ class Cells:
 
     @classmethod
     def learn(cls, values: np.ndarray, n: int, placement: Placement, min_width: float) -> Cells:
-        """Return at most ``n`` cells for the values of a feature, ``(N,)``, none narrower than ``min_width``.
+        """Return at most ``n`` cells for the values of a feature, none narrower than ``min_width``.
 
-        ``placement`` is the rule by which edges are placed, as in ``Quantize``. At least two of the values must differ.
+        Args:
+            values: training values, at least two of them different, ``(N,)``.
+            n: largest number of cells.
+            placement: rule for the edges: ``"quantiles"`` puts about as many values in each cell, ``"widths"`` makes
+                cells of equal width, ``"lloyd-max"`` minimises squared distances to the means of cells.
+            min_width: smallest width of a cell.
         """
         ordered = np.sort(values)
         edges = _apart(_EDGES[placement](ordered, n), min_width)
@@ -52,11 +57,11 @@ class Cells:
         return len(self.edges) + 1
 
     def cell(self, z: np.ndarray) -> np.ndarray:
-        """Return the number of the cell that contains each value ``z``, integers of the same shape."""
+        """Return the number of the cell that contains each value, as integers in the shape of ``z``."""
         return np.asarray(np.searchsorted(self.edges, z, side="right"))
 
     def log_density(self, z: np.ndarray) -> np.ndarray:
-        """Return the log-density of each value given the cell that contains it, in nats, in the shape of ``z``."""
+        """Return the log-density of each value given the cell that contains it in nats, in the shape of ``z``."""
         cell = self.cell(z)
         below, above = self._in_tail(z)
         left, right = self.tails
@@ -64,17 +69,22 @@ class Cells:
         return self._select(cell, -below - np.log(left), inner, -above - np.log(right))
 
     def cdf(self, z: np.ndarray, cell: np.ndarray) -> np.ndarray:
-        """Return the probability of a value up to ``z`` given that it lies in ``cell``, for arrays of one shape.
+        """Return the cumulative probability of values given the cells that they lie in, elementwise.
 
-        z need not lie in the cell; the result is then 0 or 1.
+        Args:
+            z: the values; one that lies outside its cell gives 0 or 1.
+            cell: numbers of the cells, in the shape of ``z``.
         """
         below, above = self._in_tail(z)
         inner = np.clip((z - self._lower[cell]) / self._widths[cell], 0, 1)
         return self._select(cell, np.exp(-below), inner, -np.expm1(-above))
 
     def quantile(self, u: np.ndarray, cell: np.ndarray) -> np.ndarray:
-        """Return the value at which the cumulative distribution within ``cell`` is ``u``, between 0 and 1; inverse of
-        ``cdf``.
+        """Return the quantiles of the values within cells, elementwise; the inverse of ``cdf``.
+
+        Args:
+            u: levels of the quantiles, between 0 and 1.
+            cell: numbers of the cells, in the shape of ``u``.
         """
         left, right = self.tails
         inner = self._lower[cell] + self._widths[cell] * u
@@ -102,8 +112,9 @@ class Cells:
         return np.concatenate([[1.0], np.diff(self.edges), [1.0]])
 
     def _in_tail(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return how far each value is below the first edge and above the last edge, in units of the tail means; 0
-        elsewhere.
+        """Return how far values lie below the first edge and above the last one, each in the shape of ``z``.
+
+        Distances are in units of the mean distance in that outermost cell; they are 0 elsewhere.
         """
         below, above = np.maximum(self.edges[0] - z, 0), np.maximum(z - self.edges[-1], 0)
         return below / self.tails[0], above / self.tails[1]
@@ -114,7 +125,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class ProductCells:
-    """The cells of D features taken together: one symbol for each combination of one cell per feature.
+    """The cells of D quantised features taken together, with one symbol for each combination of one cell per feature.
 
     Given the symbol, the features are independent.
 
@@ -130,28 +141,43 @@ class ProductCells:
 
     @property
     def n_symbols(self) -> int:
-        """The number of symbols V, which is the product of ``sizes``."""
+        """The number of symbols, which is the product of the numbers of cells of all features."""
         return math.prod(self.sizes)
 
     def symbols(self, z: np.ndarray) -> np.ndarray:
-        """Return the symbol of each row of ``z (n, D)``, ``(n,)`` int64."""
+        """Return the symbol, the number of the combination of cells, of each vector, ``(n,)`` int64.
+
+        Args:
+            z: vectors of D features, ``(n, D)``.
+        """
         each = tuple(cells.cell(column) for cells, column in zip(self.features, z.T, strict=True))
         return np.asarray(np.ravel_multi_index(each, self.sizes), dtype=np.int64)
 
     def log_density(self, z: np.ndarray) -> np.ndarray:
-        """Return the log-density of each value of ``z (n, D)`` given the cell that contains it, in nats, ``(n, D)``."""
+        """Return the log-density of each value given the cell that contains it in nats, ``(n, D)``.
+
+        Args:
+            z: vectors of D features, ``(n, D)``.
+        """
         each = [cells.log_density(column) for cells, column in zip(self.features, z.T, strict=True)]
         return np.stack(each, axis=1)
 
     def values(self, symbols: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """Return values ``(n, D)`` in the cells of ``symbols (n,)``, at the quantiles ``u (n, D)`` of these cells."""
+        """Return vectors ``(n, D)`` in the cells that symbols stand for, at given quantiles of these cells.
+
+        Args:
+            symbols: numbers of combinations of cells, ``(n,)``.
+            u: level of the quantile of each of D features within its cell, between 0 and 1, ``(n, D)``.
+        """
         cells = np.unravel_index(symbols, self.sizes)
         each = [c.quantile(at, cell) for c, at, cell in zip(self.features, u.T, cells, strict=True)]
         return np.stack(each, axis=1)
 
     def marginals(self, probabilities: np.ndarray) -> list[np.ndarray]:
-        """Return for each feature the probabilities of its k cells, ``(..., k)``, given those of the V symbols, ``(...,
-        V)``.
+        """Return the probabilities of the cells of each feature, one array ``(..., k)`` per feature with its k cells.
+
+        Args:
+            probabilities: probabilities of the V symbols, which are combinations of cells, ``(..., V)``.
         """
         table = probabilities.reshape(*probabilities.shape[:-1], *self.sizes)
         n, d = probabilities.ndim - 1, len(self.sizes)
@@ -159,7 +185,12 @@ class ProductCells:
 
 
 def shares_within(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Return uniform random numbers strictly between 0 and 1, as quantiles of random values within their cells."""
+    """Return uniform random numbers strictly between 0 and 1, used as quantiles of random values within their cells.
+
+    Args:
+        rng: source of random numbers.
+        shape: shape of the result.
+    """
     return np.maximum(rng.random(shape), 2.0**-54)
 
 
@@ -167,7 +198,12 @@ def shares_within(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
 
 
 def _at_quantiles(ordered: np.ndarray, n: int) -> np.ndarray:
-    """Return at most n - 1 edges that leave about as many of the sorted values ``ordered (N,)`` in each cell."""
+    """Return at most n - 1 edges that leave about as many values in each of n cells.
+
+    Args:
+        ordered: the values in increasing order, ``(N,)``.
+        n: largest number of cells.
+    """
     distinct, counts = np.unique(ordered, return_counts=True)
     before = np.cumsum(counts)[:-1]  # how many values are below the middle of two neighbours
     target = len(ordered) * np.arange(1, n) / n
@@ -182,10 +218,13 @@ def _at_equal_widths(ordered: np.ndarray, n: int) -> np.ndarray:
 
 
 def _at_least_squares(ordered: np.ndarray, n: int) -> np.ndarray:
-    """Return at most n - 1 edges that minimise the squared distance of sorted values ``ordered (N,)`` to their cell's
-    mean.
+    """Return at most n - 1 edges of n cells that minimise the squared distances of values to the means of their cells.
 
     References: Lloyd (1982), *Least squares quantization in PCM*; Max (1960).
+
+    Args:
+        ordered: the values in increasing order, ``(N,)``.
+        n: largest number of cells.
     """
     sums = np.concatenate([[0.0], np.cumsum(ordered - ordered[0])])
     edges = _at_quantiles(ordered, n)
@@ -206,8 +245,11 @@ def _middles(values: np.ndarray) -> np.ndarray:
 
 
 def _apart(edges: np.ndarray, min_width: float) -> np.ndarray:
-    """Return the increasing ``edges`` that are left if those closer than ``min_width`` to the edge kept before are
-    dropped.
+    """Return the edges that are left after those closer than ``min_width`` to the last kept one are dropped.
+
+    Args:
+        edges: edges of cells in increasing order.
+        min_width: smallest distance.
     """
     kept = [edges[0]]
     for edge in edges[1:]:

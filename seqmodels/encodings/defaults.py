@@ -23,7 +23,9 @@ Sources = Encoding | Literal["shared", "ignored"]
 
 @dataclass(frozen=True)
 class Choices:
-    """The values of a model's arguments for the data of a fit, with ``"auto"`` resolved but encodings not yet fitted.
+    """The encodings and other arguments of a model, with ``"auto"`` resolved for the data of a fit.
+
+    Encodings are not fitted yet, unless ``is_fitted`` says so.
 
     Args:
         encoding: encoding of the sequences that are scored.
@@ -65,8 +67,13 @@ def default_encoding(kind: Kind, observation: Observation | None = None, n_featu
 
 
 def kind_of_steps(kind: Kind, encoding: Encoding | Literal["auto"]) -> Kind:
-    """Return the kind of encoded steps: ``"symbols"`` if an encoding turns vectors into symbols, else the kind of the
-    data.
+    """Return the kind of steps that an encoding makes of data: vectors, symbols or text.
+
+    It is ``"symbols"`` if the encoding quantised vectors, and otherwise the kind of the data.
+
+    Args:
+        kind: kind of the raw data.
+        encoding: the encoding, or ``"auto"``.
     """
     return "symbols" if kind == "vectors" and encoding != "auto" and _makes_symbols_of_vectors(encoding) else kind
 
@@ -76,15 +83,23 @@ def _makes_symbols_of_vectors(encoding: Encoding) -> bool:
 
 
 def may_have_unseen_symbols(encoding: Encoding | Literal["auto"]) -> bool:
-    """Return True if data read later may contain symbols that no training sequence has."""
+    """Return True if, under an encoding, later data may contain symbols that no training sequence has.
+
+    Args:
+        encoding: the encoding, or ``"auto"``.
+    """
     return isinstance(encoding, OpenSymbols) or (encoding != "auto" and _makes_symbols_of_vectors(encoding))
 
 
 def changes_of_series(sequences: Sequences, encoding: Encoding) -> SeriesChoice | None:
-    """Return the logarithm and differences that ``encoding="auto"`` should take of training series; None for none.
+    """Return the logarithms and differences that ``encoding="auto"`` should take of training series; None for none.
 
     They are considered for one or few long series of reals in memory, and taken if the series wander, grow or have a
-    season. ``encoding`` is the encoding that is used without them.
+    season.
+
+    Args:
+        sequences: training sequences.
+        encoding: the encoding that is used without them.
     """
     few = len(sequences) <= MOST_SERIES_BY_DEFAULT and type(encoding) is Standardize and encoding.with_mean
     if not few or any(isinstance(item, MappedArray) for item in sequences):
@@ -96,7 +111,12 @@ def changes_of_series(sequences: Sequences, encoding: Encoding) -> SeriesChoice 
 
 
 def reading_of(choice: SeriesChoice, sequences: Sequences) -> AutoSeries:
-    """Return an ``AutoSeries`` encoding with a choice that was made before, fitted to training sequences."""
+    """Return an encoding of series that takes given logarithms and differences, fitted to training sequences.
+
+    Args:
+        choice: logarithms and differences that were chosen before.
+        sequences: training sequences of vectors.
+    """
     encoding = AutoSeries()
     encoding.check_finite(sequences)
     encoding.fit_as(choice, sequences).names = sequences.features
@@ -112,8 +132,9 @@ def choose_sources(
     model: str,
     shared: bool,
 ) -> Sources:
-    """Return the encoding by which a model reads its sources, ``"shared"`` for that of the targets, ``"ignored"`` for
-    none.
+    """Choose how a model reads its sources: by an encoding, by that of the targets (``"shared"``), or not at all.
+
+    In the last case the result is ``"ignored"``.
 
     Args:
         data: sources ``X`` and targets ``y``; without targets the result is ``"ignored"``.

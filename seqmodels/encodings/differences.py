@@ -21,12 +21,12 @@ from seqmodels.sequences import Item, Sequences
 class Differences(SeriesEncoding):
     """An encoding of each frame by its differences to earlier frames, ``z_t = (1 - B)^order (1 - B^season) x_t``.
 
-    Given the past, this is a shift, so the log-determinant is 0. The first ``order + season`` frames have no
-    difference, and the model does not read them. They have a density of their own: ``x_1 ~ N(m, s²)``, and then a
-    random walk ``x_t ~ N(x_t-1 + c, r²)``, independent over features. m and s² are the mean and the variance of the
-    first frames of the training sequences together with one pseudo-frame that is distributed like all frames; for a
-    single series, half of this estimate comes from the spread of the whole series. c and r² are the mean and the
-    variance of all changes from one training frame to the next.
+    B is the lag operator, ``B x_t = x_t-1``. Given the past, this is a shift, so the log-determinant is 0. The first
+    ``order + season`` frames have no difference, and the model does not read them. They have a density of their own:
+    ``x_1 ~ N(m, s²)``, and then a random walk ``x_t ~ N(x_t-1 + c, r²)``, independent over features. m and s² are the
+    mean and the variance of the first frames of the training sequences together with one pseudo-frame that is
+    distributed like all frames; for a single series, half of this estimate comes from the spread of the whole series. c
+    and r² are the mean and the variance of all changes from one training frame to the next.
 
     If values before a frame are missing, z is the deviation of the frame from its expectation given everything observed
     before, under independent Gaussian differences with the mean and the variance of the random walk. It is scaled to
@@ -109,14 +109,17 @@ class Differences(SeriesEncoding):
             return np.asarray(frames[d:] - self._of_earlier(frames))
 
     def _of_earlier(self, frames: np.ndarray) -> np.ndarray:
-        """Return ``Σ_j c_j x_t-j``, which a difference subtracts, for all frames with one, ``(T - n_initial, D)``."""
+        """Return the weighted sum of earlier frames that a difference subtracts, ``Σ_j c_j x_t-j``.
+
+        The result is ``(T - n_initial, D)``, for all frames that have a difference.
+        """
         n, d = len(frames), self.n_initial
         if n <= d:
             return np.zeros((0, self.size))
         return np.asarray(sum(weight * frames[d - lag : n - lag] for lag, weight in self._past_weights.items()))
 
     def _maps(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the shift and the scale in ``x_t = shift + scale z_t`` for each of ``frames``, each ``(T, D)``."""
+        """Return the shift and the scale in ``x_t = shift + scale z_t`` for each of T frames, each ``(T, D)``."""
         d, n = self.n_initial, len(frames)
         first = np.concatenate([self.mean[None], frames[: d - 1] + self.step_mean])[: min(d, n)]
         shift, scale = np.concatenate([first, self._of_earlier(frames)]), np.ones(frames.shape)
@@ -131,8 +134,9 @@ class Differences(SeriesEncoding):
         return shift, scale
 
     def _are_complete(self, frames: np.ndarray) -> np.ndarray:
-        """Return a mask ``(T + 1,)`` that is True at t if none of the ``n_initial`` frames before frame t has a missing
-        value.
+        """Return a mask ``(T + 1,)``, True at t if none of the frames that a difference at t uses has a missing value.
+
+        They are the ``n_initial`` frames before frame t.
         """
         at = np.arange(len(frames))
         missing = np.maximum.accumulate(np.where(np.isnan(frames).any(1), at, -1))  # the last of frames up to each
@@ -175,7 +179,10 @@ class Differences(SeriesEncoding):
 
 
 def rounding(x: np.ndarray) -> np.ndarray:
-    """Return the standard deviation below which changes of ``x (T, ...)`` may be rounding errors only, shape ``(...)``.
+    """Return the standard deviation below which changes of values may be rounding errors only, ``(...)``.
+
+    Args:
+        x: the values of T frames, ``(T, ...)``.
 
     >>> x = 0.1 * np.arange(50)  # its changes differ in the last digit
     >>> bool(0 < np.diff(x).std() < rounding(x))
@@ -185,7 +192,7 @@ def rounding(x: np.ndarray) -> np.ndarray:
 
 
 def _walk_with_gaps(columns: list[np.ndarray]) -> tuple[float, float, float, float]:
-    """Fit a random walk to series with missing values and return its four parameters ``(m, s, c, r)``.
+    """Fit a random walk to series of one feature, arrays ``(T,)`` with NaN, and return its parameters ``(m, s, c, r)``.
 
     m and s are the mean and the deviation of the first observed value of a column, c and r those of the change from one
     frame to the next. A change over k frames has mean k c and variance k r²; c and r² are their most likely values, or
@@ -207,7 +214,7 @@ def _walk_with_gaps(columns: list[np.ndarray]) -> tuple[float, float, float, flo
 
 @dataclass(frozen=True)
 class DifferencesEncoder:
-    """The state of a ``Differences`` encoding after some frames of n sequences, which gives the map of their next step.
+    """The state of a ``Differences`` encoding after some frames of n sequences, which encodes their next step.
 
     It is a Kalman filter of the missing values among the last frames.
 
@@ -216,8 +223,8 @@ class DifferencesEncoder:
         last: the last p frames, oldest first, ``(n, p, D)``, where p is ``n_initial`` or fewer at the start; a missing
             value is replaced by its expectation given everything observed.
         lags: how many frames ago each of the k frames with a missing value was, ``(k,)``.
-        covariance: covariance of the missing values of each feature at these k frames, ``(n, D, k, k)``, or ``(1, D, k,
-            k)`` if it is the same for all sequences.
+        covariance: covariance of the missing values of each feature at these k frames, ``(n, D, k, k)``, or
+            ``(1, D, k, k)`` if it is the same for all sequences.
         weights: the weights ``c_j`` of earlier frames in a difference ``x_t - Σ_j c_j x_t-j``, by lag j.
     """
 
@@ -229,8 +236,12 @@ class DifferencesEncoder:
 
     @classmethod
     def after_complete(cls, encoding: Differences, past: np.ndarray) -> DifferencesEncoder:
-        """Return the state of one sequence after the frames ``past (T, D)``, whose last ``n_initial`` have no missing
-        value.
+        """Return the state of the encoding of one sequence after frames of which the last have no missing value.
+
+        Args:
+            encoding: the fitted encoding.
+            past: the frames, ``(T, D)``; the last ``n_initial``, the number of frames that a difference needs, are
+                complete.
         """
         last, none = past[None, max(0, len(past) - encoding.n_initial) :], np.zeros(0, dtype=np.int64)
         return cls(encoding, last, none, np.zeros((1, encoding.size, 0, 0)), encoding._past_weights)
@@ -249,9 +260,7 @@ class DifferencesEncoder:
 
     @property
     def _growth(self) -> np.ndarray:
-        """The expected difference ``(D,)`` of the next frame if the series changes by the training data's mean step
-        each frame.
-        """
+        """The expected next difference, ``(D,)``, if each frame changes by the mean step of the training data."""
         return np.asarray(self.encoding.step_mean * sum(lag * c for lag, c in self.weights.items()))
 
     @property
@@ -260,7 +269,7 @@ class DifferencesEncoder:
         return self.encoding.step_scale if self.last.shape[1] else self.encoding.scale
 
     def _of_earlier(self) -> np.ndarray:
-        """Return ``Σ_j c_j x_t-j``, which the next difference subtracts, ``(n, D)``."""
+        """Return the weighted sum of earlier frames that the next difference subtracts, ``(n, D)``."""
         p = self.last.shape[1]
         return np.asarray(sum(weight * self.last[:, p - lag] for lag, weight in self.weights.items()))
 

@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)  # not frozen: that takes four times as long, and there may be millions
 class Example:
-    """One encoded sequence, as models fit and score it.
+    """One encoded sequence in the form that models fit and score.
+
+    The sequence has S encoded steps, which are vectors of D features or symbols.
 
     Attributes:
         values: encoded steps that are scored, ``(S, D)`` or ``(S,)``, with the steps of the past before them.
         source: encoded steps that the values are conditioned on; None if there are none.
         weight: weight of the sequence in the objective.
-        log_det: log-determinant summed over the steps, in nats, which converts log-probabilities to raw units.
-        n_units: number of raw units.
+        log_det: the nats to add to the log-probability of all steps to convert it to raw units.
+        n_units: number of raw units (frames, symbols or bytes).
         states: known hidden states for each step of the source and then of the values, -1 where unknown; None if all
             are unknown.
         n_past: number of first steps of ``values`` that came before the sequence. Models read them like any earlier
             steps, and scores leave them out (``without_past``). ``log_det`` and ``n_units`` do not include them.
-        inputs: standardised inputs of the S steps, ``(S, U)``; None if the model reads none.
+        inputs: standardised inputs (covariates) of the S steps, ``(S, U)``; None if the model reads none.
         n_initial: number of first frames of a series that have no difference and are not among ``values``.
     """
 
@@ -56,9 +58,11 @@ class Example:
 
 
 def without_past(examples: Sequence[Example], steps: list[np.ndarray]) -> list[np.ndarray]:
-    """Return an array for each example without the entries of its past, the first ``n_past``.
+    """Return results of encoded sequences without the entries for the steps of their past.
 
-    ``steps`` are arrays with one entry for each encoded step of each example.
+    Args:
+        examples: encoded sequences, whose first ``n_past`` steps are the past.
+        steps: for each, an array with one entry for each encoded step.
     """
     if not any(example.n_past for example in examples):
         return steps
@@ -68,9 +72,10 @@ def without_past(examples: Sequence[Example], steps: list[np.ndarray]) -> list[n
 def of_each_frame(
     examples: Sequence[Example], steps: list[np.ndarray], first: np.ndarray | None = None
 ) -> list[np.ndarray]:
-    """Return arrays with one row per raw frame of a series, given ``steps`` with one row per encoded step.
+    """Convert results with one row per encoded step to one row per raw frame, for each sequence of a series.
 
-    The rows of the past are dropped. Rows are added for the first ``n_initial`` frames, which have no difference.
+    The rows of the past are dropped. Rows are added for the first ``n_initial`` frames, which have no difference and so
+    no encoded step.
 
     Args:
         examples: encoded sequences.
@@ -86,7 +91,7 @@ def of_each_frame(
 
 
 def n_states_of(encoding: Encoding, item: Item) -> int:
-    """Return the number of hidden states of an item: one for each frame, or each encoded step of others."""
+    """Return the number of hidden states of a raw sequence: one per frame of vectors, else one per encoded step."""
     return len(item) if encoding.reads == "vectors" else len(encoding.encode(item))
 
 
@@ -109,9 +114,12 @@ class TargetLengths:
         return cls(max(targets), sum(targets) / n_source if n_source else 0.0)
 
     def max_steps(self, n_source: int) -> int:
-        """Return the largest number of steps at which decoding stops, for a source with ``n_source`` encoded steps.
+        """Return the number of steps at which the decoding of a target stops at the latest.
 
         It is the length of the longest target plus the average target length for such a source.
+
+        Args:
+            n_source: number of encoded steps of the source.
 
         >>> TargetLengths(longest=30, ratio=1.5).max_steps(10)
         45

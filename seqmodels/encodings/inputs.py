@@ -1,4 +1,4 @@
-"""Standardisation of the inputs that a model of p(x | inputs) reads; it has no log-determinant.
+"""Standardization of the inputs that a model of p(x | inputs) reads; it has no log-determinant.
 
 ``p(x | u)`` is a density of x, so a one-to-one map of u does not change it.
 """
@@ -22,9 +22,11 @@ TIME = "time"  # name of the input that is the times of steps
 
 
 def chosen_inputs(choice: Sequence[str] | bool | None, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the inputs that the argument ``choice`` selects.
+    """Return the names of the inputs (covariates) that a user's choice selects.
 
-    ``choice`` is True for all of ``names``, None or False for none of them, else a name or a sequence of names.
+    Args:
+        choice: True for all inputs, None or False for none, else a name or a sequence of names.
+        names: names of all inputs.
     """
     if isinstance(choice, bool) or choice is None:
         return names if choice else ()
@@ -33,7 +35,7 @@ def chosen_inputs(choice: Sequence[str] | bool | None, names: tuple[str, ...]) -
 
 @dataclass(frozen=True)
 class InputScaling:
-    """The standardisation ``(u - mean) / scale`` of each input that a model reads.
+    """The standardisation ``(u - mean) / scale`` of each input (covariate) that a model reads.
 
     Attributes:
         names: names of the U inputs, in the order of the model.
@@ -55,12 +57,12 @@ class InputScaling:
 
     @property
     def time_column(self) -> int | None:
-        """The column of the input that is the times of steps; None if there is none."""
+        """The position of the times of steps among the inputs; None if they are not an input."""
         return None if self.date_unit is None else self.names.index(TIME)
 
     @property
     def without_times(self) -> InputScaling | None:
-        """The scaling of all inputs but the times of steps; None if there are no others."""
+        """The standardisation of all inputs but the times of steps; None if there are no others."""
         others = [name for i, name in enumerate(self.names) if i != self.time_column]
         return self.of(others) if others else None
 
@@ -69,7 +71,7 @@ class InputScaling:
         """Return the scaling for a model whose only input is the times of steps, divided by ``step`` and not shifted.
 
         Args:
-            date_unit: unit in which dates are counted.
+            date_unit: unit in which dates are counted, such as ``"D"`` for days.
             step: length of a step in this unit, or in the unit of numeric times.
             fitted_to: training sequences, whose times have the unit to which others are converted; None leaves it
                 unknown.
@@ -82,8 +84,11 @@ class InputScaling:
         return cls((TIME,), np.zeros(1), np.full(1, step), date_unit, unit, zone)
 
     def beside(self, others: InputScaling, names: Sequence[str]) -> InputScaling:
-        """Return a scaling of the input ``time`` by this object and of all other inputs by ``others``, in the order of
-        ``names``.
+        """Return a standardisation that takes the times of steps from this object and all other inputs from another.
+
+        Args:
+            others: standardisation of the other inputs.
+            names: names of all inputs in the order in which the model reads them, with ``"time"`` for the times.
         """
         parts = [self.of([name]) if name == TIME else others.of([name]) for name in names]
         mean, scale = (np.concatenate(each) for each in zip(*((part.mean, part.scale) for part in parts), strict=True))
@@ -91,7 +96,11 @@ class InputScaling:
 
     @classmethod
     def learn(cls, sequences: Sequences, names: Sequence[str]) -> Self:
-        """Return the scaling of the inputs ``names``, learned from training sequences.
+        """Return the standardisation of inputs, learned from training sequences.
+
+        Args:
+            sequences: training sequences with inputs.
+            names: names of the inputs, in the order in which the model reads them.
 
         Raises:
             ValueError: if the sequences lack an input, or an input is the same at every step.
@@ -108,18 +117,23 @@ class InputScaling:
         return cls(tuple(names), mean, scale)
 
     def of(self, names: Sequence[str]) -> InputScaling:
-        """Return the scaling of the inputs ``names`` alone, in this order."""
+        """Return the standardisation of some of the inputs alone.
+
+        Args:
+            names: names of these inputs, in the new order.
+        """
         columns = [self.names.index(name) for name in names]
         of_times = (self.date_unit, self.time_unit, self.date_zone) if TIME in names else (None, None, None)
         return InputScaling(tuple(names), self.mean[columns], self.scale[columns], *of_times)
 
     def check(self, sequences: Sequences) -> None:
-        """Raise ValueError if a sequence lacks an input, or has a past whose times are not known."""
+        """Raise ValueError if a sequence lacks an input that the model reads, or if times of its past are unknown."""
         self._of(sequences)
 
     def encode(self, sequences: Sequences) -> list[np.ndarray]:
-        """Return the standardised inputs of each sequence: arrays ``(P + T, U)`` of P steps of its past and its T own
-        steps.
+        """Return the standardised inputs of each sequence, including those of its past, arrays ``(P + T, U)``.
+
+        There are U inputs. The P steps of the past come before the T steps of the sequence itself.
 
         Raises:
             ValueError: if a sequence lacks an input, or has a past whose times are not known.
@@ -145,7 +159,7 @@ class InputScaling:
         """Return times as float64 numbers ``(T,)`` in the unit of the training sequences.
 
         Args:
-            times: dates, durations or numbers.
+            times: dates, durations or numbers, ``(T,)``.
             time_unit: unit of numbers; None if it is not known.
 
         Raises:
@@ -172,7 +186,7 @@ class InputScaling:
         return times * here / there
 
     def encode_steps(self, inputs: Any, n: int | None = None, *, after: Sequences | None = None) -> np.ndarray:
-        """Return the standardised inputs of n steps that follow given sequences or stand alone, ``(n, U)``.
+        """Return the standardised values of the U inputs at n steps that follow sequences or stand alone, ``(n, U)``.
 
         Args:
             inputs: an array ``(n, U)`` in the order of ``names``, or a mapping or pandas frame with a column for each
@@ -216,9 +230,14 @@ class InputScaling:
         return encoded
 
     def _with_times_as_numbers(self, inputs: Any, n: int | None, after: Sequences | None) -> Any:
-        """Return ``inputs`` with the column of times checked and converted to numbers; NaN if there are no times.
+        """Return raw inputs with the column of times checked and converted to numbers; NaN if there are no times.
 
-        The arguments are those of ``encode_steps``.
+        Args:
+            inputs: an array in the order of ``names``, or a mapping or pandas frame with a column for each name, or
+                None.
+            n: number of steps; None takes the number of rows.
+            after: sequences that the steps follow, whose unit the times have; None means the unit of the training
+                sequences.
         """
         assert self.date_unit is not None
         by_name = isinstance(inputs, Mapping) or hasattr(inputs, "columns")
@@ -261,7 +280,7 @@ class InputScaling:
 
     @classmethod
     def of_state(cls, state: Any) -> Self:
-        """Return the scaling that ``state`` describes.
+        """Return the standardisation whose numbers were stored in a file; the inverse of the method ``state``.
 
         Raises:
             ValueError: if ``state`` is not a result of the method ``state``.
@@ -287,7 +306,9 @@ class InputScaling:
 
 
 def _times_after_past(sequences: Sequences) -> list[np.ndarray]:
-    """Return the times of each sequence, arrays ``(P + T,)``: P steps of its past, then its T own steps.
+    """Return the times of each sequence with those of its past before them, arrays ``(P + T,)``.
+
+    There are P steps of the past and T steps of the sequence.
 
     Raises:
         ValueError: if a sequence has a past whose times are not known.
@@ -304,9 +325,12 @@ def _times_after_past(sequences: Sequences) -> list[np.ndarray]:
 
 
 def _chosen(sequences: Sequences, names: Sequence[str], inputs: list[np.ndarray] | None) -> list[np.ndarray]:
-    """Return the columns ``names`` of the inputs of each sequence, arrays ``(T, len(names))``.
+    """Return some of the inputs of each sequence, arrays ``(T, U)`` for U names.
 
-    ``inputs`` has an array with all of the sequences' inputs for each sequence; None if they have none.
+    Args:
+        sequences: sequences of T steps, whose ``input_names`` name the columns of ``inputs``.
+        names: names of the inputs to return, in this order.
+        inputs: for each sequence an array with all its inputs; None if they have none.
 
     Raises:
         ValueError: if the sequences lack one of the inputs.

@@ -21,10 +21,9 @@ ROUNDING = 8  # units in the last place by which a value on the grid may differ 
 
 
 class Probabilities(Vectors):
-    """The base class of encodings whose encoded values have probabilities instead of densities, so that
-    log-determinants are 0.
+    """The base class of encodings of rounded or censored values, which have probabilities instead of densities.
 
-    To add one, define ``fit`` and ``values``.
+    Log-determinants are therefore 0. To add one, define ``fit`` and ``values``.
     """
 
     has_log_det = False
@@ -44,8 +43,8 @@ class Grid(Probabilities):
         origin: a point of the grid in raw units, or a list with one for each feature.
         kind: kind of the values before rounding: ``"reals"`` are standardised, ``"positive"`` values are scaled,
             ``"proportions"`` are left unchanged.
-        robust: if True, median and middle quantiles set the scale of a feature whose deviation outliers dominate, as in
-            ``Standardize``.
+        robust: if True, a feature whose standard deviation a few outliers dominate is standardised by its median and
+            the spread of its middle quantiles instead.
 
     Raises:
         ValueError: if a feature is missing in every frame; ``check`` raises it for a value that is not on the grid.
@@ -105,12 +104,13 @@ class Grid(Probabilities):
 class Intervals(Probabilities):
     """An encoding of intervals given by their ends, two columns (low, high) for each feature.
 
-    Both ends are standardised by the mean and the deviation of the middles of the intervals.
+    Both ends are standardised by the mean and the standard deviation of the middles of the intervals.
 
     Args:
-        kind: kind of the values in the intervals: ``"reals"``, ``"positive"`` or ``"proportions"``, as in ``Grid``.
-        robust: if True, median and middle quantiles set the scale of a feature whose deviation outliers dominate, as in
-            ``Standardize``.
+        kind: kind of the values in the intervals: ``"reals"`` are standardised, ``"positive"`` values are scaled,
+            ``"proportions"`` are left unchanged.
+        robust: if True, a feature whose standard deviation a few outliers dominate is standardised by its median and
+            the spread of its middle quantiles instead.
 
     Raises:
         ValueError: if a feature has no finite end, or if an interval is empty or contains no possible value.
@@ -169,9 +169,14 @@ class Intervals(Probabilities):
 
 
 def _units(mean: np.ndarray, deviation: np.ndarray, kind: Values) -> tuple[np.ndarray, np.ndarray]:
-    """Return a shift and a scale, ``(D,)`` each: none for proportions, and no shift for positive values.
+    """Return the shift and the scale that standardise values, each ``(D,)``: no shift unless they are reals.
 
-    ``mean (D,)`` is the shift and ``deviation (D,)`` the scale of reals.
+    Proportions are not scaled either.
+
+    Args:
+        mean: shift of reals, ``(D,)``.
+        deviation: scale of reals and positive values, ``(D,)``.
+        kind: ``"reals"``, ``"positive"`` or ``"proportions"``.
     """
     shift = mean if kind == "reals" else np.zeros_like(mean)
     return shift, np.ones_like(deviation) if kind == "proportions" else deviation

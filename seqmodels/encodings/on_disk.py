@@ -13,7 +13,7 @@ from seqmodels.sequences.mapped import MappedArray, Summary, parts_of
 
 
 class OnDisk:
-    """An array of encoded steps of a sequence in a file, which reads and encodes only the slice that is indexed.
+    """An array of the encoded steps of a sequence in a file, which reads and encodes only the slice that is indexed.
 
     Models that read slices can use it instead of an array in memory; ``np.asarray`` encodes the whole sequence.
 
@@ -75,19 +75,22 @@ class OnDisk:
         return float(np.nan_to_num(ends, nan=0.0, posinf=np.inf).max())
 
     def sum(self) -> np.ndarray:
-        """Return the sum of the encoded frames, ``(D,)``, leaving out missing values."""
+        """Return the sum of the encoded frames over steps, ``(D,)``, leaving out missing values."""
         shift, scale = self.encoding.affine()
         summary = self.summary
         return np.asarray((summary.n - summary.n_missing) * (summary.mean - shift) / scale)
 
     def log_det(self) -> float:
-        """Return the log-determinant of the whole sequence without its past, in nats."""
+        """Return the nats to add to the log-probability of the sequence without its past to express it in raw units."""
         if self.ndim == 2 and self.item.summary.first_missing is None:
             return len(self.item) * float(np.sum(self.encoding.log_det(self.item.read(0, 1))))
         return sum(float(np.sum(part)) for _, part in self.log_dets())
 
     def log_dets(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the log-determinants of the steps after the past in nats, as pairs (number of first step, array)."""
+        """Yield the nats to add to the log-probability of each step after the past to express it in raw units.
+
+        They come in blocks, as pairs of the number of the block's first step and an array. Text has none.
+        """
         if self.encoding.reads == "text":
             return
         for t, part in self.item.blocks():

@@ -20,19 +20,18 @@ from seqmodels.sequences import Item, Sequences
 
 @dataclass(eq=False, repr=False)
 class OpenSymbols(Encoding):
-    """An encoding of integer symbols with one class for all symbols unknown from training, so that new ones are
-    possible.
+    """An encoding of integer symbols under which symbols that training did not have are possible.
 
-    A model sees K known symbols and the class, which is symbol number K. Symbols that occur only once in training
-    belong to the class too; from them every model learns how probable a new symbol is, and after which symbols (Good
-    1953; Katz 1987). An unknown symbol v has
+    All unknown symbols form one class. A model sees K known symbols and the class, which is symbol number K. Symbols
+    that occur only once in training belong to the class too; from them every model learns how probable a new symbol is,
+    and after which symbols (Good 1953; Katz 1987). An unknown symbol v has
 
         ``log p(v) = log p(class) + log q(v)``
 
-    with a fixed q, the same for every model. If the alphabet is stated, ``q = 1 / (n_symbols - K)``. Otherwise ``q = 1
-    / (k (k + 1))`` for the k-th non-negative integer that is not known, in increasing order. Both sum to one, so the
-    probabilities of all raw symbols do, and scores are comparable with those under ``Symbols``. ``log q`` is the
-    log-determinant of a step.
+    with a fixed q, the same for every model. If the alphabet is stated, ``q = 1 / (n_symbols - K)``. Otherwise
+    ``q = 1 / (k (k + 1))`` for the k-th non-negative integer that is not known, in increasing order. Both sum to one,
+    so the probabilities of all raw symbols do, and scores are comparable with those under ``Symbols``. ``log q`` is
+    added to the model's log-probability of the class.
 
     In samples, searches and forecasts, the class appears as the smallest unknown symbol. ``predict_next`` is over raw
     symbols; if the alphabet is not stated, all symbols larger than the known ones together are its last category
@@ -88,7 +87,11 @@ class OpenSymbols(Encoding):
             )
 
     def unknown(self, item: Item) -> np.ndarray:
-        """Return the positions of symbols outside a stated alphabet; all other integers have a probability."""
+        """Return the positions of symbols outside a stated alphabet, ``(n,)``; all other integers have a probability.
+
+        Args:
+            item: raw symbols, ``(S,)``; all positions are returned if they are strings.
+        """
         values = np.asarray(item)
         if values.dtype.kind == "O":
             return np.arange(len(values))
@@ -100,7 +103,13 @@ class OpenSymbols(Encoding):
         return np.where(self.known_[rows] == values, rows, self.size - 1)
 
     def decode(self, steps: np.ndarray) -> Item:
-        """Return raw symbols; the class becomes the smallest unknown symbol, whose q is the largest."""
+        """Return the raw symbols ``(S,)`` of encoded ones; the class of unknown symbols becomes the smallest of them.
+
+        It is the most probable unknown symbol.
+
+        Args:
+            steps: encoded symbols, ``(S,)``.
+        """
         return np.append(self.known_, self._smallest_unknown)[np.asarray(steps, dtype=np.int64)]
 
     def log_det(self, item: Item) -> np.ndarray | float:
@@ -108,9 +117,7 @@ class OpenSymbols(Encoding):
         return np.where(self.encode(values) == self.size - 1, self._log_q(values), 0.0)
 
     def _log_q(self, values: np.ndarray) -> np.ndarray:
-        """Return ``log q`` of unknown symbols ``values``, in nats: their log-probability within the class of unknown
-        symbols.
-        """
+        """Return the log-probability of each unknown symbol within their class in nats, in the shape of ``values``."""
         if self.n_stated is not None:
             return np.full(values.shape, -np.log(self.n_stated - len(self.known_)))
         k = values - np.searchsorted(self.known_, values) + 1.0  # its number among the unknown ones, from 1
@@ -118,11 +125,13 @@ class OpenSymbols(Encoding):
         return log_q
 
     def raw_log_probs(self, log_probs: Tensor) -> Tensor:
-        """Return the log-probabilities of raw symbols ``(..., V)``, in nats, given ``log_probs (..., K + 1)`` of
-        encoded ones.
+        """Return the log-probabilities of V raw symbols in nats, ``(..., V)``.
 
         If the alphabet is not stated, V counts the symbols up to the largest known one, and one more entry for all
         larger ones together.
+
+        Args:
+            log_probs: log-probabilities of the K known symbols and of the class of unknown ones, ``(..., K + 1)``.
         """
         largest = int(self.known_[-1])
         symbols = np.arange(largest + 1 if self.n_stated is None else self.n_stated)

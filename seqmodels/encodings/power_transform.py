@@ -26,9 +26,10 @@ LARGEST_EXPONENT = 300.0  # float64 can square the exponential of this number
 
 
 class PowerTransform(SeriesEncoding, ABC):
-    """The base class of power transformations of each feature.
+    """The base class of encodings that transform each feature by a power, as the Box-Cox transformation does.
 
-    To add one, define ``fit``, which calls ``restore`` with a state that has ``powers (D,)``, the λ of each feature.
+    To add one, define ``fit``, which calls ``restore`` with a state that has ``powers (D,)``, the power λ of each of D
+    features (0 for the logarithm).
     """
 
     @property
@@ -77,7 +78,7 @@ class PowerTransform(SeriesEncoding, ABC):
 
 @dataclass(eq=False, repr=False)
 class Log(PowerTransform):
-    """The logarithm ``z = log x`` of positive values, with ``log p(x) = log p(z) - log x``.
+    """An encoding of positive values by their logarithm, ``z = log x``, with ``log p(x) = log p(z) - log x``.
 
     Raises:
         ValueError: if a value is not positive.
@@ -94,7 +95,7 @@ class Log(PowerTransform):
 
 @dataclass(eq=False, repr=False)
 class BoxCox(PowerTransform):
-    """The Box-Cox transformation ``z = (x^λ - 1) / λ`` of positive values, or their logarithm if λ is 0.
+    """An encoding of positive values by the Box-Cox transformation ``z = (x^λ - 1) / λ``; log x if λ is 0.
 
     Args:
         lmbda: λ of every feature. None estimates it for each feature, from 0 to 2, as the most likely value if the
@@ -117,9 +118,12 @@ class BoxCox(PowerTransform):
 
 
 def most_probable_power(values: np.ndarray) -> float:
-    """Return the λ from 0 to ``LARGEST_POWER`` that is most likely if the transformed values are Gaussian.
+    """Return the power λ of the Box-Cox transformation that makes values most likely as Gaussian ones.
 
-    ``values (N,)`` are positive. λ = 0 and λ = 1 are preferred if they are as good.
+    It is from 0 to ``LARGEST_POWER``. λ = 0 and λ = 1 are preferred if they are as good.
+
+    Args:
+        values: positive values, ``(N,)``.
     """
     from scipy import optimize
 

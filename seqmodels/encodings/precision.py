@@ -30,7 +30,7 @@ MAX_FLOAT64_SQUARED = 1e140  # float64 holds a square at all
 
 
 class Computes(Protocol):
-    """The attributes ``dtype`` and ``device`` of a model, which set the precision and the place of its computations."""
+    """The protocol of objects with the attributes ``dtype`` and ``device``, the precision and place of computations."""
 
     dtype: str
     device: str
@@ -41,7 +41,7 @@ Score = Callable[[list[Example]], list[np.ndarray]]
 
 
 def check_device(device: Any) -> None:
-    """Raise ValueError if ``device`` is not the name of a device, whether or not this machine has it."""
+    """Raise ValueError unless a device is ``"auto"`` or a name that torch knows, even of one not in this machine."""
     try:
         is_known = isinstance(device, str) and (device == "auto" or torch.device(device).type != "meta")
     except RuntimeError:
@@ -51,7 +51,7 @@ def check_device(device: Any) -> None:
 
 
 def check_device_is_here(device: str) -> None:
-    """Raise ValueError if this machine does not have the device."""
+    """Raise ValueError if this machine does not have a device, given by its name."""
     if device in ("auto", "cpu"):
         return
     try:
@@ -67,7 +67,13 @@ def in_float64(model: Model) -> Model:
 
 
 def computing_in(model: Model, dtype: str, device: str) -> Model:
-    """Return the model if it computes in ``dtype`` on ``device``, else a copy of it that does."""
+    """Return the model if it computes in a given precision and place, else a shallow copy of it that does.
+
+    Args:
+        model: the model.
+        dtype: ``"float32"`` or ``"float64"``.
+        device: name of a device, or ``"auto"``.
+    """
     if (model.dtype, model.device) == (dtype, device):
         return model
     twin = copy.copy(model)
@@ -78,9 +84,9 @@ def computing_in(model: Model, dtype: str, device: str) -> Model:
 def checked_log_prob_steps(
     examples: list[Example], score: Score, score_in_float64: Score, what: str
 ) -> list[np.ndarray]:
-    """Return the log-probabilities of the steps of each example in nats, leaving out its past.
+    """Return the log-probabilities of the steps of each encoded sequence in nats, without those of its past.
 
-    Each example is scored by ``score`` if its precision suffices, else by ``score_in_float64``.
+    Each sequence is scored by ``score`` if its precision suffices, else by ``score_in_float64``.
 
     Args:
         examples: encoded sequences.
@@ -115,7 +121,7 @@ def checked_log_prob_steps(
 
 
 def _beyond_float32(examples: list[Example]) -> set[int]:
-    """Return the indices of examples with a value whose square is too large for float32."""
+    """Return the indices of encoded sequences that have a value whose square is too large for float32."""
     values = [e.values for e in examples]
     if are_many_short(values) and all(type(v) is np.ndarray and v.ndim == 2 for v in values):
         if not squares_exceed_float32(np.concatenate(values)) and all(e.source is None for e in examples):
@@ -138,14 +144,16 @@ def _steps_in_float64(i: int, example: Example, score: Score, what: str) -> np.n
 
 
 def squares_exceed_float32(values: np.ndarray | None) -> bool:
-    """Return True if encoded vectors have a value whose square is too large for float32."""
+    """Return True if encoded vectors have a value whose square is too large for float32; False for symbols and None."""
     return _largest(values) > MAX_SQUARED_IN_FLOAT32
 
 
 def refuse_beyond_float64(values: np.ndarray, what: str) -> None:
     """Raise ValueError if encoded vectors have a value so large that float64 cannot hold its density.
 
-    ``what`` names the vectors in the message.
+    Args:
+        values: the encoded vectors.
+        what: name of the vectors in the message.
     """
     if _largest(values) > MAX_FLOAT64:
         raise ValueError(
@@ -154,9 +162,13 @@ def refuse_beyond_float64(values: np.ndarray, what: str) -> None:
 
 
 def _is_certain(example: Example, steps: np.ndarray) -> bool:
-    """Return True if the log-probabilities ``steps`` need no check in float64.
+    """Return True if the log-probabilities of the steps of a sequence need no check in float64.
 
     They are all finite or, for symbols, some are -inf, which is the same in any precision.
+
+    Args:
+        example: the encoded sequence.
+        steps: log-probabilities of its steps.
     """
     return _is_finite(steps) or (not _is_vectors(example.values) and _is_zero(steps))
 
@@ -171,7 +183,7 @@ def _is_zero(steps: np.ndarray) -> bool:
 
 
 def _refuse_unless_zero(i: int, example: Example, steps: np.ndarray, score: Score, what: str) -> None:
-    """Raise ValueError unless every -inf in ``steps`` is a true zero probability and not an overflow.
+    """Raise ValueError unless every -inf among log-probabilities is a true zero probability and not an overflow.
 
     The -inf are true zeros if the example, with its values clipped to what float64 can hold, has -inf at the same
     steps.
@@ -208,7 +220,7 @@ def _is_vectors(values: np.ndarray | None) -> bool:
 
 
 def _largest(values: np.ndarray | None) -> float:
-    """Return the largest magnitude of encoded vectors, leaving out missing values; 0 for symbols and None."""
+    """Return the largest magnitude in encoded vectors, leaving out missing values; 0 for symbols and None."""
     if isinstance(values, OnDisk):
         return values.largest if values.ndim == 2 else 0.0
     if values is None or not _is_vectors(values) or not values.size:
@@ -222,7 +234,11 @@ def _clipped(values: np.ndarray) -> np.ndarray:
 
 
 def where_largest(values: np.ndarray) -> str:
-    """Return a phrase for an error that says how large the largest of encoded ``values (T, D)`` is, and where."""
+    """Return a phrase for an error that says how large the largest encoded value is, and where it is.
+
+    Args:
+        values: encoded vectors, ``(T, D)``.
+    """
     if isinstance(values, OnDisk):
         return f"{values.largest:.3g} times the usual deviation"
     frame, feature = np.unravel_index(int(np.nanargmax(np.abs(values))), values.shape)

@@ -21,23 +21,24 @@ MAX_SYMBOLS = 1 << 14  # combinations of the cells of all features
 
 @dataclass(eq=False, repr=False)
 class Quantize(SeriesEncoding):
-    """An encoding of each frame by the number of its cell, with ``log p(x) = log P(cell of x) + log p(x | cell of x)``.
+    """An encoding of vectors as symbols: the number of the cell of a partition that each frame falls into.
 
-    For each feature, a partition of the line into cells is learned from the training values. For one feature, the
-    symbols are the cells from the lowest up; for several features there is one symbol for each combination of their
-    cells, given which the features are independent. The density is uniform within a cell and exponential beyond the
-    outermost edges, with the mean of the training values there. So it integrates to one, and no value has probability
-    zero. A model of symbols then gives a density of raw values, in nats per frame, which is comparable with any other
-    model of vectors; what it draws or forecasts is a value within the cell.
+    The density of a frame is ``log p(x) = log P(cell of x) + log p(x | cell of x)``. For each feature, a partition of
+    the line into cells is learned from the training values. For one feature, the symbols are the cells from the lowest
+    up; for several features there is one symbol for each combination of their cells, given which the features are
+    independent. The density is uniform within a cell and exponential beyond the outermost edges, with the mean of the
+    training values there. So it integrates to one, and no value has probability zero. A model of symbols then gives a
+    density of raw values, in nats per frame, which is comparable with any other model of vectors; what it draws or
+    forecasts is a value within the cell.
 
-    As the last encoding of a ``Chain``, it quantises what the encodings before it return: changes in
+    As the last encoding of a ``Chain``, it quantised what the encodings before it return: changes in
     ``Chain([Differences(1), Quantize()])``, and whatever changes a series has in ``Chain([AutoSeries(), Quantize()])``.
 
     Args:
-        n_cells: most cells of each feature; there are fewer if there are fewer different values, or because of
-            ``min_width``. ``"auto"`` makes the number of symbols of all features together about the cube root of the
-            number of training frames, the rate of the best histogram (Scott 1979, *On optimal and data-based
-            histograms*), with at least two cells for each feature.
+        n_cells: largest number of cells of each feature; there are fewer if there are fewer different values, or
+            because of ``min_width``. ``"auto"`` makes the number of symbols of all features together about the cube
+            root of the number of training frames, the rate of the best histogram (Scott 1979, *On optimal and
+            data-based histograms*), with at least two cells for each feature.
         placement: how the edges are placed. ``"quantiles"`` puts about as many training values in each cell;
             ``"widths"`` makes cells of equal width, from the smallest to the largest training value; ``"lloyd-max"``
             minimises the squared distance to the mean of the cell (Lloyd 1982; Max 1960).
@@ -112,7 +113,11 @@ class Quantize(SeriesEncoding):
         return self.cells.symbols(as_frames(item))
 
     def decode(self, steps: np.ndarray) -> Item:
-        """Return the median of the cell of each step, ``(S, D)``."""
+        """Return the medians of the cells that symbols stand for, ``(S, D)``.
+
+        Args:
+            steps: symbols, each the number of a cell or combination of cells, ``(S,)``.
+        """
         return self.step_encoder(np.zeros((0, self.n_features))).map.decode(np.asarray(steps, dtype=np.int64))
 
     def of_each_value(self, frames: np.ndarray) -> np.ndarray:

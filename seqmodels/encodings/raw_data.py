@@ -15,7 +15,7 @@ from seqmodels.sequences import Sequences, as_sequences
 
 @dataclass(frozen=True)
 class Data:
-    """Sequences with the targets, weights and known hidden states that belong to them.
+    """The data of a fit or a score: sequences with the targets, weights and known hidden states that belong to them.
 
     Attributes:
         X: the sequences, or the sources if there are targets.
@@ -65,7 +65,11 @@ class Data:
         return self.X if self.y is None else self.y
 
     def take(self, mask: np.ndarray) -> Data:
-        """Return the sequences for which ``mask (n,)`` is True, with their targets, weights and states."""
+        """Return some of the sequences, with their targets, weights and states.
+
+        Args:
+            mask: True for each sequence to take, ``(n,)``.
+        """
         states = None if self.states is None else [s for s, taken in zip(self.states, mask, strict=True) if taken]
         return Data(self.X.take(mask), None if self.y is None else self.y.take(mask), self.weights[mask], states)
 
@@ -75,7 +79,11 @@ class Data:
         return self.X.past is not None or self.scored.past is not None
 
     def refuse_past(self, what: str) -> None:
-        """Raise ValueError if a sequence has a past; ``what`` is the name of the method that cannot use it."""
+        """Raise ValueError if a sequence has a past, steps before it, which a method cannot use.
+
+        Args:
+            what: name of the method for the message.
+        """
         if self.has_past:
             raise ValueError(
                 f"{what} reads whole sequences, but some of these have a past; pass X.without_past(), which takes each "
@@ -104,7 +112,7 @@ MIN_CLUSTERS_TO_HOLD_OUT = 3
 def hold_out(
     data: Data, validation: Any, automatic: bool, random_state: int, n_initial: int = 0
 ) -> tuple[Data, Data | None]:
-    """Return the training part and the validation part of the data; the latter is None if nothing is held out.
+    """Split data into a training part and a validation part; the latter is None if nothing is held out.
 
     ``"auto"`` holds out a tenth of the sequences, or the first part of a single one, and at most ``MAX_HELD_OUT``
     units: frames, symbols or bytes. Clusters are groups of sequences that belong together, such as those of one
@@ -175,10 +183,11 @@ def cluster_numbers(data: Data) -> np.ndarray | None:
 
 
 def _clusters_to_hold_out(clusters: np.ndarray, n_units: np.ndarray, random_state: int) -> np.ndarray:
-    """Return a mask of the sequences whose cluster is held out, ``(n,)``.
+    """Choose clusters to hold out at random, and return a mask of the sequences that are in them, ``(n,)``.
 
-    Clusters are visited in random order. Each is held out if this brings the number of held-out units nearer to a tenth
-    of all units, or to ``MAX_HELD_OUT`` if that is smaller; the smallest cluster is held out if none does.
+    Clusters are groups of sequences that belong together; they are visited in random order. Each is held out if this
+    brings the number of held-out units nearer to a tenth of all units, or to ``MAX_HELD_OUT`` if that is smaller; the
+    smallest cluster is held out if none does.
 
     Args:
         clusters: number of each sequence's cluster, ``(n,)``.

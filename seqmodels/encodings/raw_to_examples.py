@@ -27,14 +27,15 @@ from seqmodels.sequences.sequences import items_of_both
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything about a fit that is determined before its parameters: encodings, observation and measure.
+    """The parts of a model that are determined before its parameters: fitted encodings, observation and measure.
 
     Attributes:
         encoding: fitted encoding of the sequences that are scored.
         observation: distribution of an encoded step.
         measure: what the model's log-probabilities are about (space, unit, ends), which decides what is comparable.
-        source_encoding: encoding of the sources, which may be ``encoding`` itself; None if sources are not read.
-        inputs: standardisation of the inputs; None if none are read.
+        source_encoding: encoding of the sources that targets are predicted from, which may be ``encoding`` itself; None
+            if sources are not read.
+        inputs: standardisation of the inputs (covariates); None if none are read.
     """
 
     encoding: Encoding
@@ -45,11 +46,11 @@ class Setting:
 
     @classmethod
     def learn(cls, data: Data, choices: Choices, *, alphabet: Data | None = None) -> Setting:
-        """Return the setting of a fit, with the encodings in ``choices`` fitted to the data.
+        """Return the fitted encodings, the observation and the measure of a fit; encodings are fitted to the data.
 
         Args:
             data: training data.
-            choices: encodings, observation and the like that the model's arguments mean for these data.
+            choices: encodings, not yet fitted, observation and the like that the model's arguments mean for these data.
             alphabet: training and held-out data, to which encodings of symbols are fitted, so that all models have the
                 same alphabet whether they hold out data or not; None takes ``data``.
 
@@ -90,15 +91,16 @@ class Setting:
         *,
         grid: tuple[float, ...] | None = None,
     ) -> Setting:
-        """Return the setting for encodings that are fitted already.
+        """Return the setting (encodings, observation and measure) of a model whose encodings are fitted already.
 
         Args:
             encoding: encoding of the sequences that are scored.
             observation: distribution of an encoded step.
             length: ``"stop"`` if the ends of sequences are events, else ``"given"``.
             conditional: True for a model of p(y | x).
-            source_encoding: encoding of the sources; None if they are not read.
-            grid: width of the grid of dithered values in raw units; None if values are not on a grid.
+            source_encoding: encoding of the sources x; None if they are not read.
+            grid: for each feature of dithered vectors, the width of the added noise in raw units; None if values are
+                not dithered.
         """
         kind = encoding.reads
         if kind == "vectors":
@@ -109,11 +111,14 @@ class Setting:
 
     @property
     def n_initial(self) -> int:
-        """The number of first frames of a sequence that are not encoded steps."""
+        """The number of first frames of a sequence that have no encoded step, because they have no difference."""
         return self.encoding.n_initial if isinstance(self.encoding, SeriesEncoding) else 0
 
     def with_inputs(self, inputs: InputScaling | None) -> Setting:
-        """Return this setting for a model of p(x | inputs) that reads ``inputs``; unchanged for None.
+        """Return this setting for a model of p(x | inputs) that reads inputs; return it unchanged for None.
+
+        Args:
+            inputs: names and standardisation of the inputs, or None.
 
         Raises:
             ValueError: if the model reads the times of all frames, but the encoding leaves out the first ones.
@@ -128,8 +133,10 @@ class Setting:
         return replace(self, inputs=inputs, measure=replace(self.measure, inputs=inputs.names))
 
     def reading(self, names: tuple[str, ...]) -> Setting:
-        """Return this setting for a model that reads only the inputs ``names``, in this order; none if ``names`` is
-        empty.
+        """Return this setting for a model that reads only some of the inputs.
+
+        Args:
+            names: names of these inputs, in the order in which the model reads them; empty for none.
         """
         if self.inputs is None and names == self.measure.inputs:
             return self
@@ -137,12 +144,11 @@ class Setting:
         return replace(self, inputs=inputs, measure=replace(self.measure, inputs=names))
 
     def check(self, data: Data, missing_is_summed_out: bool, *, aligned: bool = False, is_prefix: bool = False) -> None:
-        """Raise ValueError if the model cannot read the data; the message names the sequence, the position and the way
-        out.
+        """Raise ValueError if the model cannot read data; the message names sequence, position and a way out.
 
         Args:
             data: sequences, with targets if there are any.
-            missing_is_summed_out: True if the model sums over missing values, so that they are allowed.
+            missing_is_summed_out: True if the model marginalises out missing values (NaN), so that they are allowed.
             aligned: True if the model is a tagger, so that targets must have one step for each step of their source.
             is_prefix: True if more frames follow, so that an item may be too short to have an encoded step.
         """
@@ -168,19 +174,22 @@ class Setting:
         return None
 
     def check_sources(self, X: Sequences, missing_is_summed_out: bool) -> None:
-        """Raise ValueError if the model reads sources and cannot read ``X``.
+        """Raise ValueError if the model reads sources, from which it predicts targets, and cannot read these.
 
-        ``missing_is_summed_out`` is True if the model sums over missing values. They are then allowed in sources that
-        share the encoding of the targets.
+        Args:
+            X: the sources.
+            missing_is_summed_out: True if the model marginalises out missing values (NaN). They are then allowed in
+                sources that share the encoding of the targets.
         """
         if self.source_encoding is not None:
             separate = self.source_encoding is not self.encoding
             _check_readable("X", X, self.source_encoding, missing_is_summed_out and not separate)
 
     def examples(self, data: Data, *, on_disk: bool = False, may_have_no_steps: bool = False) -> list[Example]:
-        """Return each sequence encoded as an example, with the encoded steps of its past before its own.
+        """Return each sequence encoded as an ``Example``, the form that models fit and score.
 
-        The past and the sequence are encoded separately, so that no symbol belongs to both.
+        The encoded steps of a sequence's past come before its own. Both are encoded separately, so that no symbol
+        belongs to both.
 
         Args:
             data: raw data that ``check`` has accepted.
@@ -238,7 +247,7 @@ class Setting:
         return replace(example, values=values, n_past=n_past)
 
     def _reads_parts(self, item: MappedArray) -> bool:
-        """Return True if the item is in a file and any slice of it can be encoded alone with the same result.
+        """Return True if a sequence is in a file and any slice of it can be encoded alone with the same result.
 
         Text can if it is read as bytes, and vectors unless an encoded step depends on earlier ones.
         """
@@ -265,10 +274,13 @@ class Setting:
         return Example(values, source, weight, log_det, n_units, states)
 
     def all_in_raw_units(self, sequences: Sequences, steps: list[np.ndarray]) -> list[np.ndarray]:
-        """Return the log-probabilities of the raw units (frames, symbols or bytes) of each sequence, in nats.
+        """Convert log-probabilities of encoded steps of sequences to those of raw units (frames, symbols or bytes).
 
-        ``steps`` are the log-probabilities of the encoded steps of each sequence. They are returned unchanged if
-        encoded steps are raw units already.
+        They are returned unchanged if encoded steps are raw units already.
+
+        Args:
+            sequences: the raw sequences.
+            steps: log-probabilities in nats of the encoded steps of each sequence, and of its end if that is an event.
         """
         if self.encoding.is_unit_wise and not self.encoding.has_log_det and not any_mapped(sequences):
             return steps
@@ -276,9 +288,10 @@ class Setting:
         return [self.in_raw_units(*each) for each in zip(sequences, steps, past, strict=True)]
 
     def in_raw_units(self, item: Item, steps: np.ndarray, past: Item | None = None) -> np.ndarray:
-        """Return the log-probability in nats of each of U raw units (frames, symbols or bytes), and of the end.
+        """Convert log-probabilities of a sequence's encoded steps to those of its raw units (frames, symbols or bytes).
 
-        The array is ``(U + 1,)``, or ``(U,)`` if ``steps`` does not include the end.
+        The result, in nats, is ``(U + 1,)`` for U raw units and the end of the sequence, or ``(U,)`` if ``steps`` does
+        not include the end.
 
         Args:
             item: the raw sequence.
@@ -321,10 +334,18 @@ def _series_example(
     weight: float,
     states: np.ndarray | None,
 ) -> Example:
-    """Return the example of an item of a series whose past, if not None, comes before it.
+    """Return the encoded ``Example`` of vectors whose encoding depends on earlier frames, as differences do.
 
     The log-determinant includes the log-density of first frames that are not steps; known states of these frames are
-    dropped. The other arguments are fields of ``Example``.
+    dropped.
+
+    Args:
+        encoding: the fitted encoding.
+        item: raw frames of the sequence.
+        past: raw frames before it; None if there are none.
+        n_units: number of frames of the sequence.
+        weight: weight of the sequence in the objective.
+        states: known hidden states of its frames, or None.
     """
     values, n_past = (encoding.encode(item), 0) if past is None else encoding.encoded_after(past, item)
     log_det = float(encoding.of_frames_after(past, item).sum())
@@ -342,7 +363,7 @@ def _refuse_series_of_pairs(*encodings: Encoding | str) -> None:
 
 
 def _encoded_after(encoding: Encoding, past: Item, item: Item) -> tuple[np.ndarray, int]:
-    """Return the encoded steps of ``past`` and of ``item``, encoded separately, and the number of steps of ``past``."""
+    """Encode a past and a sequence that follows it, separately; return all their steps and how many are of the past."""
     before = encoding.encode(past)
     return np.concatenate([before, encoding.encode_after(item)]), len(before)
 
@@ -355,7 +376,7 @@ def _fit_sources(data: Data, sources: Sources, alphabet: Data | None) -> Encodin
 
 
 def fitted_to(encoding: Encoding, sequences: Sequences) -> Encoding:
-    """Return a copy of the encoding that is fitted to the sequences and knows the names of their features."""
+    """Return a copy of an encoding that is fitted to sequences and knows the names of their features."""
     encoding.check_finite(sequences)
     learned = encoding.clone().fit(sequences)
     if sequences.kind == "vectors":
@@ -395,9 +416,13 @@ def _check_past_steps(observation: Observation, data: Data) -> None:
 
 
 def _check_readable(what: str, sequences: Sequences, encoding: Encoding, missing_is_summed_out: bool) -> None:
-    """Raise ValueError if the encoding cannot read ``sequences``; the message names sequence and position.
+    """Raise ValueError if an encoding cannot read sequences; the message names sequence and position.
 
-    ``what`` is their name in the message, X or y. Missing values are refused unless ``missing_is_summed_out`` is True.
+    Args:
+        what: name of the sequences in the message, ``"X"`` or ``"y"``.
+        sequences: the raw sequences.
+        encoding: the fitted encoding.
+        missing_is_summed_out: True if missing values (NaN) are allowed.
     """
     if sequences.kind != encoding.reads:
         raise ValueError(f"the model was fitted on {encoding.reads} but got {sequences.kind} as {what}")
@@ -413,7 +438,13 @@ def _check_readable(what: str, sequences: Sequences, encoding: Encoding, missing
 
 
 def _check_reads(name: str, encoding: Encoding, sequences: Sequences) -> None:
-    """Raise ValueError if ``encoding``, passed as the argument ``name``, does not read sequences of this kind."""
+    """Raise ValueError if an encoding reads another kind of sequences (vectors, text or symbols) than these.
+
+    Args:
+        name: name of the model's argument that is the encoding.
+        encoding: the encoding.
+        sequences: the raw sequences.
+    """
     if encoding.reads != sequences.kind:
         raise ValueError(f"the {name} {encoding!r} reads {encoding.reads} but the sequences are {sequences.kind}")
 
@@ -428,9 +459,12 @@ def _check_past(what: str, i: int, past: Item, encoding: Encoding, missing_is_su
 
 
 def _check_features(what: str, names: tuple[str, ...] | None, fitted: tuple[str, ...] | None) -> None:
-    """Raise ValueError if ``names``, those of the features of data, are not those of the fit in the same order.
+    """Raise ValueError if the features of data are not those of the fit, in the same order; unnamed ones are accepted.
 
-    If ``names`` or ``fitted`` is None, everything is accepted. ``what`` is the name of the data in the message.
+    Args:
+        what: name of the data in the message.
+        names: names of their features, or None.
+        fitted: names of the features in the fit, or None.
     """
     if names is None or fitted is None or names == fitted:
         return

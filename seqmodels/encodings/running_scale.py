@@ -1,4 +1,4 @@
-"""Standardisation by the mean and deviation of the sequence so far, ``z_t = (x_t - m_t-1) / s_t-1``."""
+"""Standardization by the mean and deviation of the sequence so far, ``z_t = (x_t - m_t-1) / s_t-1``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from seqmodels.sequences import Item, Sequences
 
 @dataclass(eq=False, repr=False)
 class RunningScale(SeriesEncoding):
-    """An encoding that standardises each frame by the mean m and the deviation s of the frames before it in its
-    sequence.
+    """An encoding that standardises each frame by the frames before it in its sequence.
 
-    ``z_t = (x_t - m) / s``, so ``log p(x_t | x_<t) = log p(z_t | z_<t) - log s``. m and s² are the mean and the
-    variance of the observed frames before and of ``prior_frames`` pseudo-frames with the mean and the variance of the
-    training data. So the first frame is standardised by the training data.
+    ``z_t = (x_t - m) / s`` with their mean m and standard deviation s, so
+    ``log p(x_t | x_<t) = log p(z_t | z_<t) - log s``. m and s² are the mean and the variance of the observed frames
+    before and of ``prior_frames`` pseudo-frames with the mean and the variance of the training data. So the first frame
+    is standardised by the training data.
 
     Args:
         prior_frames: number of pseudo-frames from the training data.
@@ -53,7 +53,7 @@ class RunningScale(SeriesEncoding):
         return np.where(np.isnan(frames), 0.0, -np.log(self._maps(frames)[1]))
 
     def _maps(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean m and the deviation s by which each of ``frames (T, D)`` is standardised, each ``(T, D)``."""
+        """Return the mean and the standard deviation by which each of T frames is standardised, each ``(T, D)``."""
         if not len(frames):
             return frames, np.ones_like(frames)
         start = RunningScaleEncoder(self, *(np.zeros((1, self.size)) for _ in range(3)))
@@ -80,7 +80,7 @@ class RunningScale(SeriesEncoding):
 
 @dataclass(frozen=True)
 class RunningScaleEncoder:
-    """The state of a ``RunningScale`` encoding after some frames of B sequences, as sums over their observed values.
+    """The state of a ``RunningScale`` encoding after some frames of B sequences, as sums over their known values.
 
     Args:
         encoding: the fitted encoding, which has the ``mean`` and the ``scale`` of the training data.
@@ -105,7 +105,11 @@ class RunningScaleEncoder:
         return StepMap(self.encoding.mean + scale * mean, scale * np.sqrt(variance))
 
     def addends(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what raw frames ``x (B, D)`` add to ``n``, ``total`` and ``squares``, each ``(B, D)``."""
+        """Return what the next frames of B sequences add to the sums ``n``, ``total`` and ``squares``, each ``(B, D)``.
+
+        Args:
+            x: a raw frame of each sequence, ``(B, D)``.
+        """
         is_seen = ~np.isnan(x)
         y = np.where(is_seen, (x - self.encoding.mean) / self.encoding.scale, 0.0)
         return is_seen.astype(np.float64), y, y * y

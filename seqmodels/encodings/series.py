@@ -20,7 +20,7 @@ from seqmodels.sequences import Item, Sequences
 
 
 class SeriesEncoding(VectorEncoding, ABC):
-    """The base class of encodings whose map of a step may depend on the past of its sequence.
+    """The base class of encodings of vectors that may depend on earlier frames of the sequence, such as differences.
 
     To add one, define the methods that ``VectorEncoding`` asks for.
     """
@@ -42,11 +42,19 @@ class SeriesEncoding(VectorEncoding, ABC):
         self.check_values(i, frames)
 
     def check_values(self, i: int, frames: np.ndarray) -> None:
-        """Raise ValueError, naming sequence ``i``, if values of ``frames (T, D)`` cannot be encoded."""
+        """Raise ValueError if values of a sequence cannot be encoded; by default all can.
+
+        Args:
+            i: number of the sequence, which the message names.
+            frames: raw frames, ``(T, D)``.
+        """
 
     def check_length(self, i: int, n_frames: int) -> None:
-        """Raise ValueError, naming the sequence by its number ``i``, if its ``n_frames`` are too few for an encoded
-        step.
+        """Raise ValueError if a sequence has too few frames to have an encoded step, such as a difference.
+
+        Args:
+            i: number of the sequence, which the message names.
+            n_frames: its number of frames.
         """
         if n_frames <= self.n_initial:
             raise ValueError(
@@ -55,16 +63,26 @@ class SeriesEncoding(VectorEncoding, ABC):
             )
 
     def refuse_short(self, sequences: Sequences) -> None:
-        """Raise ValueError if no training sequence is long enough to have a difference."""
+        """Raise ValueError if no training sequence is long enough to have an encoded step, such as a difference."""
         longest = int(sequences.n_units.argmax())
         self.check_length(longest, int(sequences.n_units[longest]))
 
     def log_det(self, item: Item) -> np.ndarray:
-        """Return the nats to add to the log-density of each encoded step, ``(T - n_initial,)``."""
+        """Return the nats to add to the log-density of each encoded step to express it in raw units.
+
+        The result is ``(T - n_initial,)``: the first ``n_initial`` frames, of which no difference can be taken, have no
+        encoded step.
+
+        Args:
+            item: T raw frames, ``(T, D)``.
+        """
         return self.of_each_frame(as_frames(item))[self.n_initial :]
 
     def decode(self, steps: np.ndarray) -> Item:
-        """Return the raw frames of encoded steps, if all steps have the same map.
+        """Return the raw frames of encoded steps, ``(S, D)``, for an encoding that treats all steps alike.
+
+        Args:
+            steps: S encoded steps.
 
         Raises:
             ValueError: if the map depends on earlier frames; ``step_maps.decoded_after`` then decodes with the past.
@@ -79,36 +97,46 @@ class SeriesEncoding(VectorEncoding, ABC):
         return self.n_initial + np.arange(len(steps))
 
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``(shift, scale)``, each ``(D,)``, from encoded steps to what is modelled, such as differences.
+        """Return the shift and the scale from encoded steps to what is modelled, such as differences, each ``(D,)``.
 
-        This need not be the raw values: those depend on earlier frames.
+        This need not be the raw values, because those depend on earlier frames.
         """
         return np.zeros(self.n_features), np.ones(self.n_features)
 
     def encoded_after(self, past: Item, item: Item) -> tuple[np.ndarray, int]:
-        """Return the encoded steps of ``past`` followed by ``item``, and how many of them belong to the past."""
+        """Return the encoded steps of a past and the sequence that follows it, and how many of them belong to the past.
+
+        Args:
+            past: raw frames before the sequence.
+            item: raw frames of the sequence.
+        """
         values = self.encode(np.concatenate([as_frames(past), as_frames(item)]))
         return values, max(0, len(past) - self.n_initial)
 
     def of_values_after(self, past: Item | None, item: Item) -> np.ndarray:
-        """Return the nats to add to the log-density of each value of ``item``, ``(T, D)``, if it follows the frames
-        ``past``.
+        """Return the nats to add to the log-density of each value to express it in raw units, ``(T, D)``.
 
-        ``past`` is None if there are none.
+        Args:
+            past: raw frames before the sequence; None if there are none.
+            item: T raw frames of the sequence, ``(T, D)``.
         """
         if past is None:
             return self.of_each_value(as_frames(item))
         return self.of_each_value(np.concatenate([as_frames(past), as_frames(item)]))[len(past) :]
 
     def of_frames_after(self, past: Item | None, item: Item) -> np.ndarray:
-        """Return the nats to add to the log-density of each frame of ``item``, ``(T,)``, if it follows the frames
-        ``past``.
+        """Return the nats to add to the log-density of each frame to express it in raw units, ``(T,)``.
+
+        Args:
+            past: raw frames before the sequence; None if there are none.
+            item: T raw frames of the sequence, ``(T, D)``.
         """
         return np.asarray(self.of_values_after(past, item).sum(1))
 
     def in_raw_units(self, item: Item, steps: np.ndarray, past: Item | None = None) -> np.ndarray:
-        """Return the log-probability of each raw frame of ``item`` in nats, ``(T,)`` or ``(T + 1,)`` with that of the
-        end.
+        """Convert log-probabilities of a sequence's encoded steps to those of its T raw frames, in nats.
+
+        The result is ``(T,)``, or ``(T + 1,)`` with the end of the sequence.
 
         Args:
             item: the raw frames, ``(T, D)``.
@@ -124,10 +152,10 @@ class SeriesEncoding(VectorEncoding, ABC):
 
 @dataclass(eq=False, repr=False)
 class Chain(SeriesEncoding):
-    """A sequence of encodings of vectors, each of which encodes the result of the one before.
+    """An encoding of vectors by several encodings in turn, each of which encodes the result of the one before.
 
     Args:
-        encodings: encodings of vectors. The last may be ``Quantize``, which then quantises the result of the others.
+        encodings: encodings of vectors. The last may be ``Quantize``, which then quantised the result of the others.
 
     Raises:
         ValueError: if the list is empty or contains an encoding of text or symbols, if a power transformation (``Log``,
@@ -219,7 +247,7 @@ class Chain(SeriesEncoding):
         return ChainEncoder(tuple(encoders))
 
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``(shift, scale)`` of the affine encodings at the end of the chain, taken together, each ``(D,)``.
+        """Return the shift and the scale of the affine encodings at the end of the chain taken together, each ``(D,)``.
 
         ``shift + scale * encoded`` is the input of the first of them, which is a raw value only if all encodings are
         affine.
@@ -254,7 +282,7 @@ class Chain(SeriesEncoding):
 
 @dataclass(frozen=True)
 class ChainEncoder:
-    """The state of a chain of encodings after some frames of n sequences.
+    """The state of a ``Chain`` of encodings after some frames of n sequences, which encodes their next step.
 
     Args:
         encoders: state of each encoding, in the order of the chain.
@@ -264,8 +292,9 @@ class ChainEncoder:
 
     @property
     def map(self) -> StepMap:
-        """The map of the next step, composed of the maps of all encodings, or of those up to the first without a
-        difference yet.
+        """The map from the next raw step to its encoded step, composed of the maps of all encodings of the chain.
+
+        If one of them has too few frames for a difference yet, the maps after it are left out.
         """
         whole = self.encoders[0].map
         for encoder in self.encoders[1:]:

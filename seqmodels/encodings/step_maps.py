@@ -19,10 +19,10 @@ class StepMap:
     """The map between the next raw step x and the next encoded step z of n sequences, ``h(x) = shift + scale * z``.
 
     Args:
-        shift, scale: numbers that may depend on earlier steps, each ``(n, D)``.
+        shift, scale: numbers that may depend on earlier steps, for each of D features, each ``(n, D)``.
         powers: power λ of each feature in the power transformation h, ``(D,)``; None means h(x) = x.
-        is_modelled: True if z is a step of the model; False if it belongs to one of the first frames, which have no
-            difference, and is standard normal.
+        is_modeled: True if z is a step of the model; False if it belongs to one of the first frames, which have no
+            difference, and is then standard normal.
         cells: partition of the values z into numbered cells, whose numbers the model reads as symbols; None if it reads
             z.
     """
@@ -34,20 +34,29 @@ class StepMap:
     cells: ProductCells | None = None
 
     def encode(self, x: np.ndarray) -> np.ndarray:
-        """Return the encoded step of raw ``x (n, D)``: z ``(n, D)``, or the numbers ``(n,)`` of the cells, if any."""
+        """Return the encoded next step of n sequences: vectors ``(n, D)``, or symbols ``(n,)`` if quantised.
+
+        Args:
+            x: the raw step of each sequence, ``(n, D)``.
+        """
         z = self.scaled(x)
         return z if self.cells is None else self.cells.symbols(z)
 
     def scaled(self, x: np.ndarray) -> np.ndarray:
-        """Return the vectors z ``(n, D)`` of raw ``x (n, D)``, before any quantisation into cells."""
+        """Return the encoded vectors of raw steps before any quantisation into cells, ``(n, D)``.
+
+        Args:
+            x: the raw step of each of n sequences, ``(n, D)``.
+        """
         return np.asarray((self.transformed(x) - self.shift) / self.scale)
 
     def decode(self, z: np.ndarray, within: np.ndarray | None = None) -> np.ndarray:
-        """Return the raw steps x ``(n, D)`` of encoded steps ``z (n, D)``.
+        """Return the raw steps of n encoded steps, ``(n, D)``.
 
-        If the map has ``cells``, ``z`` are the numbers of cells, the symbols ``(n,)``, and ``within (n, D)`` says at
-        which quantile of its cell each value lies, from 0 to 1; None means the median. Without cells ``within`` is
-        ignored.
+        Args:
+            z: encoded vectors ``(n, D)`` or, if values are quantised into cells, symbols ``(n,)``.
+            within: for symbols, the quantile at which each value lies in its cell, from 0 to 1, ``(n, D)``; None means
+                the median.
         """
         if self.cells is not None:
             half = np.full((len(z), len(self.cells.sizes)), 0.5)
@@ -56,13 +65,21 @@ class StepMap:
         return values if self.powers is None else inverse_power(values, self.powers)
 
     def transformed(self, x: np.ndarray) -> np.ndarray:
-        """Return the power transformation h(x) of ``x (n, D)`` before shift and scale, ``(n, D)``."""
+        """Return raw steps after the power transformation and before shift and scale, ``(n, D)``.
+
+        Args:
+            x: the raw step of each of n sequences, ``(n, D)``.
+        """
         return x if self.powers is None else power(x, self.powers)
 
     def log_det(self, x: np.ndarray) -> np.ndarray:
-        """Return ``log |dz/dx|`` in nats, summed over the observed features, ``(n,)``.
+        """Return ``log |dz/dx|``, the nats that convert the log-density of an encoded z to one of the raw x, ``(n,)``.
 
-        If the map has ``cells``, the log-density of z within its cell is added.
+        It is summed over the observed features. If z is quantised into cells, the log-density of z within its cell is
+        added.
+
+        Args:
+            x: the raw step of each of n sequences, ``(n, D)``.
         """
         each = -np.log(self.scale) if self.powers is None else log_slope(x, self.powers) - np.log(self.scale)
         if self.cells is not None:
@@ -70,16 +87,21 @@ class StepMap:
         return np.asarray(np.where(np.isnan(x), 0.0, each).sum(-1))
 
     def jumps(self) -> np.ndarray:
-        """Return the raw values at which the density of one feature of one sequence jumps, ``(k - 1,)``.
+        """Return the raw values at which the density of quantised values jumps, ``(k - 1,)``.
 
-        They are the edges between its k cells. The result is empty if the map has no ``cells``.
+        There may be only one feature and one sequence. They are the edges between the k cells. The result is empty if
+        values are not quantised.
         """
         if self.cells is None:
             return np.zeros(0)
         return replace(self, cells=None).decode(self.cells.features[0].edges[:, None])[:, 0]
 
     def after(self, earlier: StepMap) -> StepMap:
-        """Return the composition of this map with ``earlier``, which maps raw values to the inputs of this map."""
+        """Return the composition of this map with one that is applied before it.
+
+        Args:
+            earlier: map from raw values to the inputs of this map.
+        """
         assert self.powers is None, "a power transformation is the first map"
         assert earlier.cells is None, "cells are of the last map"
         shift, scale = earlier.shift + earlier.scale * self.shift, earlier.scale * self.scale
@@ -90,9 +112,11 @@ class StepMap:
 
 
 def power(x: np.ndarray, powers: np.ndarray) -> np.ndarray:
-    """Return the power transformation ``h(x) = (sign(x) |x|^λ - 1) / λ`` of ``x (..., D)``, or ``log x`` if λ is 0.
+    """Return the power transformation ``(sign(x) |x|^λ - 1) / λ`` of features, ``(..., D)``; ``log x`` if λ is 0.
 
-    ``powers (D,)`` are the λ of each feature.
+    Args:
+        x: the values of D features, ``(..., D)``.
+        powers: power λ of each feature, ``(D,)``.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         safe = np.where(powers == 0, 1.0, powers)
@@ -100,7 +124,12 @@ def power(x: np.ndarray, powers: np.ndarray) -> np.ndarray:
 
 
 def inverse_power(values: np.ndarray, powers: np.ndarray) -> np.ndarray:
-    """Return the x with ``power(x, powers) = values``, ``(..., D)``."""
+    """Return the values whose power transformation has given results, ``(..., D)``; the inverse of ``power``.
+
+    Args:
+        values: transformed values of D features, ``(..., D)``.
+        powers: power λ of each feature, ``(D,)``; 0 for the logarithm.
+    """
     with np.errstate(over="ignore"):
         safe = np.where(powers == 0, 1.0, powers)
         base = 1 + safe * values
@@ -108,7 +137,12 @@ def inverse_power(values: np.ndarray, powers: np.ndarray) -> np.ndarray:
 
 
 def log_slope(x: np.ndarray, powers: np.ndarray) -> np.ndarray:
-    """Return the logarithm of the derivative of the power transformation at x, ``(λ - 1) log |x|``, ``(..., D)``."""
+    """Return the logarithm of the derivative of the power transformation, ``(λ - 1) log |x|``, ``(..., D)``.
+
+    Args:
+        x: the values of D features, ``(..., D)``.
+        powers: power λ of each feature, ``(D,)``.
+    """
     with np.errstate(divide="ignore"):
         return np.asarray((powers - 1) * np.log(np.abs(x)))
 
@@ -117,25 +151,33 @@ def log_slope(x: np.ndarray, powers: np.ndarray) -> np.ndarray:
 
 
 class StepEncoder(Protocol):
-    """The state of an encoding after some frames of n sequences, which gives the map of their next step.
+    """The protocol of the state of an encoding after some frames of n sequences, which can encode their next step.
 
     It is a value: ``after`` returns another state and changes nothing.
     """
 
     @property
     def map(self) -> StepMap:
-        """The map of the next step, given the frames so far."""
+        """The map between the next raw step and its encoded step, given the frames so far."""
 
     def after(self, x: np.ndarray) -> StepEncoder:
-        """Return the state after the next raw frame of each sequence, ``x (n, D)``."""
+        """Return the state of the encoding after one more frame of each of n sequences.
+
+        Args:
+            x: the raw frame of each sequence, ``(n, D)``.
+        """
 
     def select(self, rows: np.ndarray) -> StepEncoder:
-        """Return the state of the sequences ``rows (m,)``, in this order; a row may occur more than once."""
+        """Return the state of the encoding for some of the sequences, in a given order.
+
+        Args:
+            rows: numbers of these sequences, ``(m,)``; one may occur more than once.
+        """
 
 
 @dataclass(frozen=True)
 class ConstantEncoder:
-    """The state of an encoding whose map is the same for all steps."""
+    """The state of an encoding that maps all steps in the same way, so that no frame changes it."""
 
     map: StepMap
 
@@ -147,8 +189,7 @@ class ConstantEncoder:
 
 
 class VectorEncoding(Encoding, ABC):
-    """The base class of encodings of vectors, which have one map for each step that may depend on the raw steps before
-    it.
+    """The base class of encodings of vectors, which map each step by itself or given the raw steps before it.
 
     A missing value makes the same value of its own encoded step missing, and no other. To add one, define the methods
     that ``Encoding`` asks for, except ``log_det``, and the abstract methods here.
@@ -158,52 +199,59 @@ class VectorEncoding(Encoding, ABC):
 
     @property
     def n_initial(self) -> int:
-        """The number of first frames that are not encoded steps and have a density of the encoding's own."""
+        """The number of first frames that have no encoded step and have a density that the encoding itself defines."""
         return 0
 
     @property
     def has_constant_map(self) -> bool:
-        """True if all steps have the same map."""
+        """True if the map from raw to encoded steps is the same for all steps."""
         return True
 
     @property
     def n_past(self) -> int | None:
-        """The number of earlier frames that the map of a frame depends on if none is missing; None means all of
-        them.
-        """
+        """The number of earlier frames that the map of a frame depends on if none is missing; None for all of them."""
         return 0 if self.has_constant_map else None
 
     @abstractmethod
     def of_each_value(self, frames: np.ndarray) -> np.ndarray:
-        """Return the nats to add to the model's log-density of each value of ``frames``, ``(T, D)``; 0 for a missing
-        value.
+        """Return the nats to add to the log-density of each value to express it in raw units, ``(T, D)``.
 
-        For first frames that are not encoded steps, it is their log-density, in which features are independent.
+        They are 0 for a missing value. For first frames that have no encoded step, they are their log-density, in which
+        features are independent.
+
+        Args:
+            frames: raw frames of a sequence from its beginning, ``(T, D)``.
         """
 
     def of_each_frame(self, frames: np.ndarray) -> np.ndarray:
-        """Return the nats to add to the model's log-density of each of ``frames (T, D)``, summed over features,
-        ``(T,)``.
+        """Return the nats to add to the log-density of each frame to express it in raw units, ``(T,)``.
+
+        Args:
+            frames: raw frames of a sequence from its beginning, ``(T, D)``.
         """
         return np.asarray(self.of_each_value(frames).sum(1))
 
     @abstractmethod
     def step_encoder(self, past: np.ndarray) -> StepEncoder:
-        """Return the state of the encoding after the frames ``past (T, D)`` of one sequence, which may be empty."""
+        """Return the state of the encoding after the first frames of one sequence, which can encode the next step.
+
+        Args:
+            past: the raw frames, ``(T, D)``, which may be none.
+        """
 
 
 def decoded_after(
     start: StepEncoder, z: np.ndarray, symbols: np.ndarray | None = None, within: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the raw steps ``(n, k + m, D)`` of encoded steps that follow the state ``start`` of n sequences.
+    """Return the raw steps of encoded steps that follow earlier frames of n sequences, ``(n, k + m, D)``.
 
     Args:
-        start: state of the encoding.
+        start: state of the encoding after the earlier frames.
         z: k encoded vectors of each sequence, ``(n, k, D)``; for first frames that are not steps of the model, standard
             normal numbers.
         symbols: m symbols of a quantising encoding that follow them, ``(n, m)``; None if there are none, so that m is
             0.
-        within: quantile of each value within the cell of its symbol, ``(n, m, D)``, as in ``StepMap.decode``; None
+        within: quantile of each value within the cell that its symbol stands for, from 0 to 1, ``(n, m, D)``; None
             means the median.
     """
     n, k, n_features = z.shape
@@ -218,10 +266,15 @@ def decoded_after(
 
 
 def repeated(encoder: StepEncoder, n: int) -> StepEncoder:
-    """Return the state of n sequences that are all equal to the single sequence of ``encoder``."""
+    """Return the state of the encoding of n sequences that are all equal to the single sequence of another state.
+
+    Args:
+        encoder: state of one sequence.
+        n: number of sequences.
+    """
     return encoder.select(np.zeros(n, dtype=np.int64))
 
 
 def as_frames(item: Any) -> np.ndarray:
-    """Return the frames of a sequence as a float64 array ``(T, D)``."""
+    """Return a sequence of vectors as a float64 array ``(T, D)``."""
     return np.asarray(item, dtype=np.float64)

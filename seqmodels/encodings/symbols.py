@@ -24,7 +24,11 @@ def _largest_of_all(sequences: Sequences) -> int:
 
 
 def symbol_counts(sequences: Iterable[Item]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the different symbols in increasing order, ``(K,)``, and the number of times each occurs, ``(K,)``."""
+    """Return the different symbols in increasing order, and how often each occurs, as two arrays ``(K,)``.
+
+    Args:
+        sequences: arrays of symbols, integers or strings.
+    """
     each = [np.unique(part, return_counts=True) for x in sequences for _, part in parts_of(np.asanyarray(x))]
     symbols, row = np.unique(np.concatenate([s for s, _ in each]), return_inverse=True)
     return symbols, np.bincount(row, np.concatenate([n for _, n in each])).astype(np.int64)
@@ -32,14 +36,13 @@ def symbol_counts(sequences: Iterable[Item]) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(eq=False, repr=False)
 class Symbols(Encoding):
-    """An encoding of symbols ``0 .. n_symbols - 1``; symbols with names (``Sequences.symbols``) are strings in raw
-    data.
+    """An encoding of symbols as the integers ``0 .. n_symbols - 1``; symbols with names are strings in raw data.
 
     A larger integer or an unknown string is refused; ``OpenSymbols`` gives integers that were never seen a probability.
 
     Args:
-        n_symbols: number of symbols V. None takes the number of names or, without names, the largest symbol of the
-            training data plus one.
+        n_symbols: number of symbols V. None takes the number of names (``Sequences.symbols``) or, without names, the
+            largest symbol of the training data plus one.
     """
 
     n_symbols: int | None = None
@@ -141,7 +144,11 @@ class Symbols(Encoding):
 
 
 def takes_alphabet_from_data(encoding: Encoding | str | None) -> bool:
-    """Return True if symbols with this encoding, or with "auto", get their alphabet from the training data."""
+    """Return True if an encoding of symbols gets their number or their names from the training data.
+
+    Args:
+        encoding: the encoding; ``"auto"`` gives True, any other string or None gives False.
+    """
     if isinstance(encoding, Encoding):
         return isinstance(encoding, Symbols) and encoding.n_symbols is None
     return encoding == "auto"

@@ -30,10 +30,11 @@ def tail_log_probs(
     largest_order: int = 1,
     is_missing: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return ``log p(x_t+h | x_<t)`` in nats over the second half of a series, ``(T - T // 2, n_ahead)``.
+    """Return log-probabilities of the second half of a series under an autoregression of its differences, in nats.
 
-    Rows are the times t, columns h = 0, 1, ... An entry is NaN if t + h is beyond the end of the series. All are -inf
-    if there are too few steps, or steps so regular that a density would be unbounded.
+    They are ``log p(x_t+h | x_<t)``, ``(T - T // 2, n_ahead)``. Rows are the times t, columns h = 0, 1, ... An entry is
+    NaN if t + h is beyond the end of the series. All are -inf if there are too few steps, or steps so regular that a
+    density would be unbounded.
 
     Args:
         x: values, ``(T,)``; positive if ``log`` is True.
@@ -78,15 +79,23 @@ def tail_log_probs(
 
 
 def t_log_density(errors: np.ndarray, variance: float) -> np.ndarray:
-    """Return the log-density of ``errors (n,)`` under a t with 4 degrees of freedom, mean 0 and this variance."""
+    """Return the log-density in nats of errors under a Student t with 4 degrees of freedom and mean 0, elementwise.
+
+    Args:
+        errors: the values.
+        variance: variance of the density.
+    """
     squared_scale = variance * (1 - 2 / DEGREES_OF_FREEDOM)
     tail = 0.5 * (DEGREES_OF_FREEDOM + 1) * np.log1p(errors**2 / (DEGREES_OF_FREEDOM * squared_scale))
     return np.asarray(LOG_T4_CONSTANT - 0.5 * np.log(squared_scale) - tail)
 
 
 def difference_polynomial(order: int, season: int | None) -> np.ndarray:
-    """Return the coefficients of ``(1 - B)^order (1 - B^season)`` by power of the lag operator B, that of ``B^0``
-    first.
+    """Return the coefficients of ``(1 - B)^order (1 - B^season)`` by power of the lag operator B, from ``B^0`` on.
+
+    Args:
+        order: number of times the change from the frame before is taken.
+        season: number of frames in the season whose change is taken; None for no season.
 
     >>> difference_polynomial(1, 3).tolist()
     [1.0, -1.0, 0.0, -1.0, 1.0]
@@ -98,11 +107,13 @@ def difference_polynomial(order: int, season: int | None) -> np.ndarray:
 
 
 def autoregression(steps: np.ndarray, largest_order: int = 1) -> tuple[float, np.ndarray, float] | None:
-    """Fit an autoregression to ``steps (N,)`` and return its constant, its coefficients ``(p,)`` and its error
-    variance.
+    """Fit an autoregression to a series; return its constant, its coefficients ``(p,)`` and its error variance.
 
-    The order p is chosen by BIC, up to ``largest_order``. Return None if there are too few steps or the errors are
-    zero.
+    The order p is chosen by BIC. Return None if there are too few steps or the errors are zero.
+
+    Args:
+        steps: the series, ``(N,)``.
+        largest_order: largest order p.
     """
     n = len(steps) - largest_order
     if n < FEWEST_TO_FIT:
@@ -125,9 +136,11 @@ def autoregression(steps: np.ndarray, largest_order: int = 1) -> tuple[float, np
 
 
 def impulse_responses(past_weights: np.ndarray, n: int) -> np.ndarray:
-    """Return the responses ψ of an autoregression 0, 1, ..., n - 1 steps after a unit error, ``(n,)``.
+    """Return the responses of an autoregression 0, 1, ..., n - 1 steps after a unit error, ``(n,)``.
 
-    ``past_weights (m,)`` are its coefficients, by lag from 1.
+    Args:
+        past_weights: its coefficients, from lag 1 on, ``(m,)``.
+        n: number of steps.
     """
     result = np.zeros(n)
     result[0] = 1.0

@@ -23,9 +23,10 @@ BYTE_LEVEL_PARTS = ("pre_tokenizer", "decoder")  # parts of a tokenizer besides 
 
 
 class Text(Encoding, ABC):
-    """The base class of text encodings, which need no check, log-determinant or scale.
+    """The base class of encodings of text as symbols that spell pieces of it.
 
-    To add one, define ``spelling``, ``fit``, ``encode``, ``decode``, ``last_unit``, ``state`` and ``restore``.
+    Every text can be encoded, and log-probabilities need no conversion to raw units. To add one, define ``spelling``,
+    ``fit``, ``encode``, ``decode``, ``last_unit``, ``state`` and ``restore``.
     """
 
     reads = "text"
@@ -34,10 +35,10 @@ class Text(Encoding, ABC):
 
     @abstractmethod
     def spelling(self) -> list[bytes]:
-        """Return the bytes of each symbol; the bytes of a text's symbols, joined, are the text."""
+        """Return the bytes that each symbol stands for; joined, those of a text's symbols are the text in UTF-8."""
 
     def pieces(self, text: Item) -> list[str]:
-        """Return the part of the text that each of its symbols spells, in readable form.
+        """Return the part of a text that each of its encoded symbols spells, in readable form.
 
         A character whose bytes are separate symbols is shown at its last byte, with dots at the others.
 
@@ -49,7 +50,7 @@ class Text(Encoding, ABC):
         return [decoder.decode(spelling[step]) or "·" for step in self.encode(text).tolist()]
 
     def check(self, i: int, item: Item) -> None:
-        """Accept every text, because every text has a spelling."""
+        """Accept every text without an error, because every text has a spelling."""
 
     def log_det(self, item: Item) -> np.ndarray | float:
         return 0.0
@@ -60,8 +61,7 @@ class Text(Encoding, ABC):
 
 @dataclass(eq=False, repr=False)
 class Bytes(Text):
-    """An encoding of text by its UTF-8 bytes: 256 symbols, with one spelling for each text, so that likelihoods are
-    exact.
+    """An encoding of text by its UTF-8 bytes, 256 symbols, so that each text has one spelling and an exact likelihood.
 
     >>> Bytes().fit(Sequences(["a"])).encode("né").tolist()
     [110, 195, 169]
@@ -146,14 +146,15 @@ class Characters(Text):
 
 @dataclass(eq=False, repr=False)
 class BPE(Text):
-    """Byte-level byte-pair encoding learned from the training text (Sennrich et al. 2016), with the ``tokenizers``
-    package.
+    """An encoding of text by byte pairs, which are learned from the training text (Sennrich et al. 2016).
 
-    A text can be spelled in several ways; the log-probability of the spelling that the merges give is a lower bound.
-    ``pieces`` shows how a text is split, ``spelling`` lists the pieces, and ``merges`` how they were learned.
+    It works on bytes and uses the ``tokenizers`` package. A text can be spelled in several ways; the log-probability of
+    the spelling that the merges give is a lower bound. ``pieces`` shows how a text is split, ``spelling`` lists the
+    pieces, and ``merges`` how they were learned.
 
     Args:
-        n_symbols: largest number of pieces, at least 256; a short text may have fewer.
+        n_symbols: largest number of symbols, the pieces into which text is split, at least 256; a short training text
+            may give fewer.
     """
 
     n_symbols: Annotated[int, Range(N_BYTES)] = 1024
@@ -180,7 +181,7 @@ class BPE(Text):
         return [bytes(byte_of[c] for c in self._tokenizer.id_to_token(i)) for i in range(self.size)]
 
     def merges(self) -> list[tuple[bytes, bytes]]:
-        """Return the pairs of tokens (bytes) that byte-pair encoding merged, in the order in which it learned them."""
+        """Return the pairs of byte strings that were merged into one piece, in the order in which they were learned."""
         byte_of, learned = byte_of_character(), json.loads(self._tokenizer.to_str())["model"]["merges"]
         pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in learned)
         return [(bytes(byte_of[c] for c in left), bytes(byte_of[c] for c in right)) for left, right in pairs]
@@ -209,7 +210,8 @@ class BPE(Text):
 def byte_of_character() -> dict[str, int]:
     """Return the byte that each character stands for in the vocabulary of a byte-level tokenizer.
 
-    Printable characters stand for their own byte, the characters from U+0100 on for the other bytes.
+    Printable characters stand for their own byte, the characters from U+0100 on for the other bytes; the result has all
+    256 bytes by character.
     """
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in printable]
@@ -217,9 +219,12 @@ def byte_of_character() -> dict[str, int]:
 
 
 def _check_tokenizer(text: Any) -> None:
-    """Raise ValueError unless ``text``, the JSON of a tokenizer from a file, is a byte-level byte-pair tokenizer.
+    """Raise ValueError unless a text is the JSON of a byte-level byte-pair tokenizer.
 
     The check comes first because the ``tokenizers`` package would read many other kinds, slowly.
+
+    Args:
+        text: what was read from a file.
     """
     content = json.loads(text) if isinstance(text, str) else None
     parts = ("model", *BYTE_LEVEL_PARTS)
@@ -255,10 +260,10 @@ def _import_tokenizers() -> Any:
 
 
 def symbol_names(encoding: Encoding) -> list[str]:
-    """Return the name of each feature of encoded vectors, or of each symbol, for display.
+    """Return a name for display of each feature of encoded vectors, or of each symbol.
 
-    Features without names are called ``x0``, ``x1``, ..., and a single one ``""``. Symbols of text are named by their
-    pieces, and those of quantised vectors ``cell 0``, ``cell 1``, ...
+    Features without names are called ``x0``, ``x1``, ..., and a single one ``""``. Symbols of text are named by the
+    pieces of text that they spell, and those of quantised vectors ``cell 0``, ``cell 1``, ...
     """
     n = encoding.size
     if encoding.emits == "vectors":
@@ -273,5 +278,10 @@ def symbol_names(encoding: Encoding) -> list[str]:
 
 
 def encoded_steps(encoding: Encoding, item: Item) -> list[str]:
-    """Return the encoded steps of an item as strings for display; for text, its ``pieces``."""
+    """Return the encoded steps of a raw sequence as strings for display; for text, the piece that each symbol spells.
+
+    Args:
+        encoding: the fitted encoding.
+        item: the raw sequence.
+    """
     return encoding.pieces(item) if isinstance(encoding, Text) else [str(value) for value in np.asarray(item).tolist()]

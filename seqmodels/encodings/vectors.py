@@ -32,9 +32,10 @@ N_RUNS_READ = 1 << 8  # number of runs of consecutive frames that are read of a 
 
 
 class Vectors(VectorEncoding, ABC):
-    """The base class of encodings of vectors by an affine map of each feature.
+    """The base class of encodings of vectors that shift and scale each feature, ``encoded = (raw - mean) / scale``.
 
-    To add one, define ``fit``, which calls ``restore`` with a state that has ``mean (D,)`` and ``scale (D,)``.
+    To add one, define ``fit``, which calls ``restore`` with a state that has ``mean (D,)`` and ``scale (D,)`` of the D
+    features.
     """
 
     reads = "vectors"
@@ -61,7 +62,12 @@ class Vectors(VectorEncoding, ABC):
         super().check_all(sequences)
 
     def _check_values(self, i: int, frames: np.ndarray) -> None:
-        """Raise ValueError, naming sequence ``i``, if a feature cannot have one of the values of ``frames (T, D)``."""
+        """Raise ValueError if a feature cannot have one of the values of a sequence.
+
+        Args:
+            i: number of the sequence, which the message names.
+            frames: raw frames, ``(T, D)``.
+        """
 
     def check_finite(self, sequences: Sequences) -> None:
         for i, item in enumerate(sequences if not self.reads_infinite else ()):
@@ -108,8 +114,10 @@ class Vectors(VectorEncoding, ABC):
         return self
 
     def identity(self, n_features: int) -> Self:
-        """Return the encoding fitted as the map that changes nothing, for models whose parameters were given and not
-        fitted.
+        """Return the encoding fitted as the map that changes nothing, for models whose parameters were given.
+
+        Args:
+            n_features: number of features.
         """
         return self.restore({"mean": np.zeros(n_features), "scale": np.ones(n_features)})
 
@@ -142,17 +150,17 @@ class Standardize(Vectors):
 
 @dataclass(eq=False, repr=False)
 class Features(Vectors):
-    """An encoding of features of given kinds: reals are standardised, positive values scaled, all others left
-    unchanged.
+    """An encoding of vectors whose features are of several kinds, such as reals, bits and counts.
 
-    Bits and counts have probabilities, which do not depend on units.
+    Reals are standardised, positive values scaled, and all others left unchanged. Bits and counts have probabilities,
+    which do not depend on units.
 
     Args:
         kinds: ``"reals"``, ``"positive"`` (above 0), ``"proportions"`` (above 0 and below 1), ``"angles"`` (radians
             from -π to π), ``"bits"`` (0 or 1) or ``"counts"`` (0, 1, 2, ...) for all features, or a list with one for
             each.
-        robust: if True, median and middle quantiles set the scale of reals whose deviation outliers dominate, as in
-            ``Standardize``.
+        robust: if True, reals whose standard deviation a few outliers dominate are standardised by their median and the
+            spread of their middle quantiles instead; a list has one value for each feature.
 
     Raises:
         ValueError: if a feature that has a density is constant over the training data; ``check`` raises it for a value
@@ -185,10 +193,14 @@ class Features(Vectors):
 
 
 def refuse_infinite(i: int, item: Item) -> None:
-    """Raise ValueError, naming the sequence by its number ``i``, if ``item`` has infinite values.
+    """Raise ValueError if a sequence of vectors in memory has infinite values.
 
-    Only vectors in memory with an even number of columns, which could be ends of intervals, are searched; ``Sequences``
-    refuses infinite values in all others.
+    Only vectors with an even number of columns, which could be ends of intervals, are searched; ``Sequences`` refuses
+    infinite values in all others.
+
+    Args:
+        i: number of the sequence, which the message names.
+        item: the sequence.
     """
     if isinstance(item, MappedArray) or np.shape(item)[1] % 2:
         return
@@ -219,7 +231,12 @@ RANGES: dict[Values, tuple[str, str]] = {
 
 
 def is_value(frames: np.ndarray, kind: Values) -> np.ndarray:
-    """Return a mask of the values of ``frames`` that a feature of this kind may have, in the shape of ``frames``."""
+    """Return a mask of the values that a feature of a given kind may have, in the shape of ``frames``.
+
+    Args:
+        frames: raw values.
+        kind: kind of the values, such as ``"reals"``, ``"bits"`` or ``"angles"``.
+    """
     if kind == "positive":
         return np.asarray(frames > 0)
     if kind == "proportions":
@@ -233,7 +250,12 @@ def is_value(frames: np.ndarray, kind: Values) -> np.ndarray:
 
 
 def _impossible(frames: np.ndarray, values: tuple[Values, ...]) -> np.ndarray:
-    """Return a mask of the values that their feature cannot have, ``(N, D)``; a missing value is possible."""
+    """Return a mask of the values that their feature cannot have, ``(N, D)``; a missing value is possible.
+
+    Args:
+        frames: raw frames, ``(N, D)``.
+        values: kind of the values of each feature.
+    """
     bad = ~np.isnan(frames)
     for kind in set(values):
         columns = np.array([value == kind for value in values])
@@ -265,15 +287,14 @@ def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start
 def robust_units(
     mean: np.ndarray, deviation: np.ndarray, frames: np.ndarray, may_have_outliers: bool | Sequence[bool] | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean and the deviation of each feature, each ``(D,)``, replaced by robust ones where outliers
-    dominate.
+    """Return the mean and the standard deviation of each feature, each ``(D,)``, or robust ones if outliers dominate.
 
-    The robust units are the median, and the deviation of a Gaussian with the same middle quantiles: those of the middle
-    four fifths of the values or, if these are all equal, of the middle nineteen twentieths. Outliers dominate if the
-    deviation is more than ``SET_BY_OUTLIERS`` times the robust one.
+    The robust units are the median, and the standard deviation of a Gaussian with the same middle quantiles: those of
+    the middle four fifths of the values or, if these are all equal, of the middle nineteen twentieths. Outliers
+    dominate if the deviation is more than ``SET_BY_OUTLIERS`` times the robust one.
 
     Args:
-        mean, deviation: ordinary mean and deviation of each feature, each ``(D,)``.
+        mean, deviation: ordinary mean and standard deviation of each feature, each ``(D,)``.
         frames: frames that the quantiles are taken from, ``(N, D)``.
         may_have_outliers: True for features that may have outliers; one value, or one for each feature.
 
@@ -322,20 +343,23 @@ def moments(sequences: Sequences, reals: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def frames_of(sequences: Sequences) -> np.ndarray:
-    """Return the frames of all sequences in one array, ``(N, D)``; of an array on disk, only a part."""
+    """Return the frames of all sequences of vectors in one array, ``(N, D)``; of an array on disk, only a part."""
     most = -(-N_PROFILED // len(sequences))
     return np.concatenate([_some_of(x, most) if isinstance(x, MappedArray) else np.asarray(x) for x in sequences])
 
 
 def summary_of(sequences: Sequences) -> Summary:
-    """Return the extremes, moments and numbers of missing values of each feature over all sequences."""
+    """Return the extremes, moments and numbers of missing values of each feature of vectors over all sequences."""
     each = (x.summary if isinstance(x, MappedArray) else Summary.of(np.asarray(x)) for x in sequences)
     return reduce(Summary.with_, each)
 
 
 def _some_of(frames: MappedArray, most: int) -> np.ndarray:
-    """Return about ``most`` frames of an array on disk, in contiguous parts spread over it; a short array is read
-    whole.
+    """Return some frames of an array on disk, in contiguous parts spread over it; a short array is read whole.
+
+    Args:
+        frames: the array.
+        most: about how many frames to return.
     """
     if len(frames) <= max(most, N_RUNS_READ):
         return frames.read(0, len(frames))
@@ -364,9 +388,11 @@ def _moments_of_summary(summary: Summary, reals: np.ndarray, names: Sequence[obj
 
 
 def refuse_unseen(unseen: np.ndarray, names: Sequence[object]) -> None:
-    """Raise ValueError if a feature has no known value; ``unseen (D,)`` is True for a feature without one.
+    """Raise ValueError if a feature has no known value in the training data.
 
-    ``names`` are the names of the features for the message.
+    Args:
+        unseen: True for each feature without a known value, ``(D,)``.
+        names: names of the features for the message.
     """
     if unseen.any():
         raise ValueError(f"feature {names[int(np.argmax(unseen))]} is missing in every frame; leave the feature out")
@@ -391,7 +417,10 @@ def _moments_in_memory(frames: np.ndarray, reals: np.ndarray, names: Sequence[ob
 def _refuse_large(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]) -> None:
     """Raise ValueError if a feature to standardise has a value too large for float64 to add up.
 
-    ``reals (D,)`` is True for these features, and ``names`` are the names of all features for the message.
+    Args:
+        frames: raw frames, ``(N, D)``.
+        reals: True for each feature that is to be standardised, ``(D,)``.
+        names: names of the features for the message.
     """
     largest = np.maximum(np.nanmax(frames, axis=0), -np.nanmin(frames, axis=0)).astype(np.float64)
     wrong = reals & (largest > LARGEST_VALUE)
@@ -405,9 +434,7 @@ def _refuse_large(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]
 
 
 def _observation_of_whole_numbers(frames: np.ndarray) -> str | None:
-    """Return advice for an error to use an observation of bits or counts if all ``frames`` are whole numbers; else
-    None.
-    """
+    """Return advice for an error to use an observation of bits or counts; None unless all values are whole numbers."""
     values = frames[~np.isnan(frames)]
     if not ((values >= 0) & (values == np.rint(values))).all():
         return None
@@ -432,7 +459,7 @@ def _refuse_constant(lowest: float, highest: float, name: object, hint: str | No
 
 
 def _deviation(centred: np.ndarray) -> np.ndarray:
-    """Return the root mean square of each column, computed so that no magnitude overflows."""
+    """Return the root mean square of each column of centred values, computed so that no magnitude overflows."""
     largest = np.nanmax(np.abs(centred), axis=0)
     safe = np.where(largest > 0, largest, 1.0)
     deviation: np.ndarray = largest * np.sqrt(np.nanmean((centred / safe) ** 2, axis=0))

@@ -42,17 +42,21 @@ DrawPaths = Callable[[], np.ndarray]  # (n, k, D) in raw units
 class Backtest:
     """The result of ``backtest``, the scores of every forecast value; printed, it shows ``table()``.
 
+    A forecast value is one feature of one step ahead, forecast from one origin. The origin is the step after which a
+    forecast begins.
+
     Attributes:
         scores: a frame with a row for each forecast value. ``model``, ``sequence`` (name), ``origin`` (number of steps
             that were given), ``step`` (1 to horizon), ``time`` (if the sequences have times), ``feature``, ``actual``,
-            ``mean``, and a column for each quantile. Scores in units of the feature: ``crps``, ``pinball`` (mean over
-            the quantiles), ``mae`` (of the median). ``crps_scaled`` and ``mase``: CRPS and absolute error divided by
-            the mean absolute change of the feature in training over a season (or a step). ``covered 90%`` and so on:
-            whether the value lies between two quantiles symmetric about a half, for each such pair. ``energy``: energy
-            score of all features of the step together, each scaled in the same way; NaN for one feature.
+            ``mean``, and a column for each quantile. Scores in units of the feature: ``crps`` (continuous ranked
+            probability score), ``pinball`` (mean over the quantiles), ``mae`` (of the median). ``crps_scaled`` and
+            ``mase``: CRPS and absolute error divided by ``scale``. ``covered 90%`` and so on: whether the value lies
+            between two quantiles symmetric about a half, for each such pair. ``energy``: energy score of all features
+            of the step together, each divided by ``scale``; NaN for one feature.
         errors: error of each model that failed, by name.
         horizon: number of steps ahead.
-        scale: the divisor of scaled scores for each feature, ``(D,)``.
+        scale: the divisor of scaled scores for each of D features, ``(D,)``: the mean absolute change of the feature
+            in training over a season (or a step, if there is no season).
     """
 
     scores: pd.DataFrame
@@ -62,11 +66,14 @@ class Backtest:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Mean scores as a frame with a row for each ``model`` and ``step`` ahead; ``n`` counts the forecast values."""
+        """Mean scores as a frame with a row for each ``model`` and ``step`` ahead; ``n`` counts the forecast values.
+
+        The other columns are the numeric scores of ``scores``, such as ``crps``, ``mase`` and ``covered 90%``.
+        """
         return self._means(["model", "step"])
 
     def table(self) -> pd.DataFrame:
-        """Return the mean scores of each model over all forecast values, the least scaled CRPS first."""
+        """Return a frame with the mean scores of each model over all forecast values, the least scaled CRPS first."""
         return self._means(["model"]).sort_values("crps_scaled", ignore_index=True)
 
     def _means(self, by: list[str]) -> pd.DataFrame:
@@ -87,7 +94,7 @@ class Backtest:
 
         Args:
             ax: axes to draw on; None makes a new figure.
-            score: the plotted score, a column of ``frame``.
+            score: the plotted score, a column of ``frame`` such as ``"crps"`` or ``"mae"``.
         """
         from seqmodels.plot.backtest import plot_scores_by_step
 
@@ -114,15 +121,17 @@ def backtest(
 ) -> Backtest:
     """Forecast ``horizon`` steps from several origins of each sequence of vectors, and score the forecasts.
 
-    This is rolling-origin evaluation, by default without fitting again (Hyndman & Athanasopoulos 2021, *Forecasting:
-    principles and practice*, section 5.10). Models that are not fitted yet are fitted once, in place, to ``train`` or,
-    without it, to the steps of each sequence before its first origin. Fitted models stay as they are, and should not
-    have seen what comes after the first origin. Forecasts are made by ``SequenceModel.forecast``.
+    An origin is a step of a sequence: the steps up to it are given, those after it are forecast. This is rolling-origin
+    evaluation, by default without fitting again (Hyndman & Athanasopoulos 2021, *Forecasting: principles and practice*,
+    section 5.10). Models that are not fitted yet are fitted once, in place, to ``train`` or, without it, to the steps
+    of each sequence before its first origin. Fitted models stay as they are, and should not have seen what comes after
+    the first origin. Forecasts are made by ``SequenceModel.forecast``.
 
     Args:
         models: models by name.
-        X: sequences of vectors. If a sequence has a past (``split`` of a series keeps it), the origins lie in the
-            sequence and the past is part of what is given; without ``train``, models are fitted to it as well.
+        X: sequences of vectors, such as a list of arrays ``(T, D)`` of T steps and D features. If a sequence has a past
+            (earlier steps that ``split`` keeps as context), the origins lie in the sequence and the past is part of
+            what is given; without ``train``, models are fitted to it as well.
         horizon: number of steps ahead.
         train: sequences that unfitted models, baselines and scales are fitted to. None means the steps before the first
             origins.
@@ -142,10 +151,13 @@ def backtest(
         verbose: True shows a progress bar over the models; False shows none, and silences the fits too. ``"auto"``
             shows one in a terminal or a notebook if it takes longer than three seconds.
 
-    The CRPS is computed in closed form if the forecast is a mixture of at most 256 Gaussians. Otherwise it is estimated
-    without bias from draws (Gneiting & Raftery 2007; Ferro 2014), as the energy score always is. All scores are
-    averages over overlapping or neighbouring parts of the same sequences, so that their differences are less certain
-    than ``n`` suggests.
+    Returns:
+        ``Backtest``, with all scores in ``.scores`` and the mean of each model in ``.table()``.
+
+    The CRPS (continuous ranked probability score) is computed in closed form if the forecast is a mixture of at most
+    256 Gaussians. Otherwise it is estimated without bias from draws (Gneiting & Raftery 2007; Ferro 2014), as the
+    energy score always is. All scores are averages over overlapping or neighbouring parts of the same sequences, so
+    that their differences are less certain than the number of values suggests.
 
     Raises:
         ValueError: an argument is invalid, no sequence is long enough, or no model could be fitted. One model that
@@ -219,8 +231,18 @@ def _origins(
 ) -> list[list[int]]:
     """Return the forecast origins of each sequence, as numbers of steps given before the forecast.
 
-    The list of a sequence that is too short is empty. The arguments are described in ``backtest``. Raises
-    ``ValueError`` if ``first`` is invalid or no sequence is long enough.
+    The list of a sequence that is too short is empty.
+
+    Args:
+        sequences: the sequences that are forecast.
+        horizon: number of steps ahead.
+        first: number of steps given at the first origin; None means half of the sequence.
+        every: number of steps from one origin to the next; None means the horizon.
+        n_origins: number of evenly spread origins of each sequence; None means that ``every`` decides.
+        season: number of steps of a season, the least that is given; None means no season.
+
+    Raises:
+        ValueError: ``first`` is invalid or no sequence is long enough.
     """
     if first is not None and not (isinstance(first, int | np.integer) and first >= max(1, season or 1)):
         raise ValueError(f"first is {first!r}; pass a number of steps, at least 1 and at least a season")
@@ -242,10 +264,13 @@ def _origins(
 
 
 def _mean_change(training: list[np.ndarray], season: int) -> np.ndarray:
-    """Return the mean of ``|x_t - x_t-m|`` of each feature, ``(D,)``, with m = ``season``.
+    """Return the mean of ``|x_t - x_t-m|`` of each of D features, ``(D,)``, the divisor of scaled scores.
 
-    ``training`` has arrays ``(T, D)``. The result divides scaled scores (Hyndman & Koehler 2006); it is 1 for a feature
-    that never changes.
+    It is 1 for a feature that never changes. Reference: Hyndman & Koehler (2006).
+
+    Args:
+        training: arrays ``(T, D)``.
+        season: number m of steps between the two values.
     """
     changes = [np.abs(x[season:] - x[:-season]) for x in training if len(x) > season]
     mean = np.nanmean(np.concatenate(changes), axis=0) if changes else np.ones(training[0].shape[1])
@@ -264,10 +289,14 @@ def _baselines(season: int | None, taken: set[str]) -> dict[str, Any]:
 
 
 def best_var(sequences: Any, orders: Sequence[int] = VAR_ORDERS) -> HMM:
-    """Fit linear autoregressions (VAR) of several ``orders``, and return the one with the least BIC, an ``HMM``.
+    """Fit vector autoregressions (VAR) of several orders and return the one with the least BIC, a one-state ``HMM``.
 
-    The HMM has one state. It is fitted to the raw values, not to differences. Orders with fewer than 6 frames for each
-    coefficient of a feature are left out, except the lowest order.
+    It is fitted to the raw values, not to differences. Orders with fewer than 6 frames for each coefficient of a
+    feature are left out, except the lowest order.
+
+    Args:
+        sequences: sequences of vectors.
+        orders: numbers of earlier steps that each step depends on, one model for each.
     """
     X = as_sequences(sequences)
     n_frames, size = int(X.n_units.sum()), X.n_features
@@ -291,6 +320,8 @@ def _forecasts(
     refit: bool,
 ) -> Iterator[tuple[Ahead, DrawPaths]]:
     """Forecast from every origin; yield each forecast (``Ahead``) with a function that draws its paths, ``(n, k, D)``.
+
+    The paths have k steps of D features.
 
     Args:
         model: a ``SequenceModel``, a ``SeasonalNaive``, or a list of orders of linear autoregressions, of which the
@@ -319,8 +350,11 @@ def _forecasts(
 def _heads(sequences: Sequences, origins: list[list[int]], *, with_past: bool) -> Sequences:
     """Cut each sequence at its first origin and return the steps before it; sequences without an origin are left out.
 
-    ``origins`` has the origins of each sequence, as numbers of steps. If ``with_past``, each result also begins with
-    the past that the sequence carries.
+    Args:
+        sequences: the sequences.
+        origins: the origins of each sequence, as numbers of steps given before the forecast.
+        with_past: whether each result also begins with the past that the sequence carries, earlier steps kept as
+            context.
     """
     n_past = sequences.n_units_of_past if with_past else np.zeros(len(sequences), np.int64)
     cuts = [(i, 0, int(n_past[i]) + each[0]) for i, each in enumerate(origins) if each]
@@ -330,7 +364,10 @@ def _heads(sequences: Sequences, origins: list[list[int]], *, with_past: bool) -
 def _ready(model: Any, training: Sequences) -> Forecaster:
     """Return ``model`` fitted to ``training``; a ``SequenceModel`` that is fitted already is returned unchanged.
 
-    A list of orders stands for the linear autoregression with the least BIC among them.
+    Args:
+        model: a ``SequenceModel``, a ``SeasonalNaive``, of which a fitted copy is returned, or a list of orders, which
+            stands for the linear autoregression with the least BIC among them.
+        training: sequences of vectors.
     """
     if isinstance(model, SeasonalNaive):
         return SeasonalNaive(model.season).fit([np.asarray(x) for x in training])
@@ -381,6 +418,8 @@ def _raw_paths(model: Forecaster, ahead: Ahead) -> np.ndarray:
 class OriginScorer:
     """A scorer of forecasts, made from several origins of each sequence, against the steps that followed.
 
+    An origin is the number of steps given before a forecast.
+
     Attributes:
         sequences: the sequences that are forecast, with D features.
         levels: levels of the Q predicted quantiles, ``(Q,)``.
@@ -396,9 +435,14 @@ class OriginScorer:
     random_state: int
 
     def scores(self, name: str, forecasts: Iterator[tuple[Ahead, DrawPaths]]) -> pd.DataFrame:
-        """Score all forecasts of the model ``name``; return a frame with the columns of ``Backtest.scores``.
+        """Score all forecasts of one model; return a frame with a row for each feature of each forecast step.
 
-        Each of ``forecasts`` is a forecast with a function that draws n paths of its k steps, ``(n, k, D)``.
+        The columns are those of ``Backtest.scores``.
+
+        Args:
+            name: name of the model, for the column ``model``.
+            forecasts: pairs of a forecast and a function that draws n paths of its k steps of D features,
+                ``(n, k, D)``.
         """
         import pandas as pd
 
@@ -447,25 +491,36 @@ class OriginScorer:
         )
 
     def _times(self, i: int, origin: int, k: int, size: int) -> Any:
-        """Return the times of the k steps after ``origin`` in sequence i, each repeated for its ``size`` features."""
+        """Return the times of k steps of sequence ``i``, each repeated for its ``size`` features.
+
+        Args:
+            i: index of the sequence.
+            origin: index of the first of the k steps.
+            k: number of steps.
+            size: number of features.
+        """
         assert self.sequences.times is not None
         return with_zone(np.repeat(self.sequences.times[i][origin : origin + k], size), self.sequences.time_unit)
 
 
 def _drawn(draw: DrawPaths, h: int) -> np.ndarray:
-    """Return the values at step h (from 0) of the drawn paths that have not ended by then, ``(m, D)``.
+    """Return the values at step ``h`` (from 0) of the drawn paths that have not ended by then, ``(m, D)``.
 
-    ``draw`` returns all n paths of k steps, ``(n, k, D)``, with NaN after the end of a path.
+    Args:
+        draw: function that returns all n paths of k steps and D features, ``(n, k, D)``, with NaN after a path's end.
+        h: index of the step.
     """
     draws = draw()[:, h]
     return np.asarray(draws[~np.isnan(draws).any(1)])
 
 
 def _on_turns_of(steps: Sequence[StepDistribution | None], y: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """Add multiples of 2π to the angles among ``y``, ``(k, D)``, so that they lie nearest to ``near``, ``(k, D)``.
+    """Return ``y`` with multiples of 2π added to its angles, so that they lie nearest to ``near``, ``(k, D)``.
 
-    ``steps`` has the predicted distribution of each of the k steps, which says which features are angles. Other
-    features are returned unchanged.
+    Args:
+        steps: predicted distribution of each of the k steps, which says which features are angles.
+        y: values of k steps of D features, ``(k, D)``; features that are no angles are returned unchanged.
+        near: values that the angles are moved to, ``(k, D)``.
     """
     moved = [
         step.on_turn_of(*each) if isinstance(step, FeatureDistributions) else each[0]
@@ -497,11 +552,14 @@ def pinball_loss(quantiles: np.ndarray, y: np.ndarray, levels: np.ndarray) -> np
 
 
 def energy_score(draws: np.ndarray, y: np.ndarray) -> float:
-    """Return the energy score ``E|X - y| - ½ E|X - X'|`` of a vector ``y``, ``(D,)``, from draws X, without bias.
+    """Return the energy score ``E|X - y| - ½ E|X - X'|`` of a vector, estimated without bias from draws X.
 
-    ``draws`` has shape ``(n, D)``; rows with a missing value are left out. The score is NaN if ``y`` has a missing
-    value or fewer than two draws are left. 0 is best, and for one feature it is the CRPS. Gneiting & Raftery (2007),
-    section 4.3.
+    0 is best, and for one feature it is the CRPS. It is NaN if ``y`` has a missing value or fewer than two draws are
+    left. Reference: Gneiting & Raftery (2007), section 4.3.
+
+    Args:
+        draws: n draws from the forecast of D features, ``(n, D)``; rows with a missing value are left out.
+        y: the vector that came, ``(D,)``.
     """
     draws = draws[~np.isnan(draws).any(axis=1)]
     n = len(draws)

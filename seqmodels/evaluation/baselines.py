@@ -21,20 +21,27 @@ SMALLEST_DEVIATION = 1e-12  # standard deviation of a feature that never changes
 class SeasonalNaive:
     """The seasonal naive forecast ``x_t = x_t-m + e_t``, ``e_t ~ N(0, Σ)``; with ``season=1`` it is a random walk.
 
-    h steps ahead the mean is the last value of the same phase, and the variance is that of one season times the number
-    of seasons between, ``Σ (1 + floor((h - 1) / m))``: Hyndman & Athanasopoulos (2021), *Forecasting: principles and
-    practice*, section 5.5. A missing value is taken from the season before it.
+    h steps ahead the mean is the last value of the same phase (position in the season), and the variance is that of one
+    season times the number of seasons between, ``Σ (1 + floor((h - 1) / m))``: Hyndman & Athanasopoulos (2021),
+    *Forecasting: principles and practice*, section 5.5. A missing value is taken from the season before it.
 
     Attributes:
         season: number m of steps of a season.
-        covariance_: the mean of ``e_t e_tᵀ`` in training, ``(D, D)``, set by ``fit``.
+        covariance_: the mean of ``e_t e_tᵀ`` in training for D features, ``(D, D)``, set by ``fit``.
     """
 
     season: int = 1
     covariance_: np.ndarray = field(default_factory=lambda: np.empty((0, 0)), init=False)
 
     def fit(self, sequences: Sequence[np.ndarray]) -> SeasonalNaive:
-        """Estimate ``covariance_`` from arrays ``(T, D)``. Raises ``ValueError`` if none is longer than a season."""
+        """Estimate ``covariance_``, the covariance of the change over a season, and return self.
+
+        Args:
+            sequences: arrays ``(T, D)`` of T steps and D features; NaN marks a missing value.
+
+        Raises:
+            ValueError: no sequence is longer than a season.
+        """
         changes = [x[self.season :] - x[: -self.season] for x in sequences if len(x) > self.season]
         errors = np.concatenate(changes) if changes else np.empty((0, 1))
         errors = errors[~np.isnan(errors).any(axis=1)]
@@ -53,7 +60,7 @@ class SeasonalNaive:
         """Yield the forecast of the next k steps after each origin of each sequence, in the units of the sequences.
 
         Args:
-            sequences: arrays ``(T, D)``.
+            sequences: arrays ``(T, D)`` of T steps and D features.
             origins: the origins of each sequence, each the number of steps that are given before the forecast.
             k: number of steps ahead.
             n: number of paths to draw.
@@ -73,7 +80,13 @@ class SeasonalNaive:
                 yield Ahead(i, t, np.ones(k), list(steps), np.ones(k, dtype=bool), partial(_already_drawn, paths))
 
     def _paths(self, phases: np.ndarray, n: int, rng: np.random.Generator) -> Paths:
-        """Draw n sample paths: ``phases``, the mean of each of k steps, ``(k, D)``, plus accumulated errors ``e_t``."""
+        """Draw n sample paths of k steps and D features: their means plus accumulated errors ``e_t``.
+
+        Args:
+            phases: mean of each step, ``(k, D)``.
+            n: number of paths.
+            rng: generator of random numbers.
+        """
         k, size = phases.shape
         errors = rng.multivariate_normal(np.zeros(size), self.covariance_, size=(n, k), method="eigh")
         for h in range(self.season, k):
@@ -82,9 +95,13 @@ class SeasonalNaive:
 
 
 def _filled(x: np.ndarray, season: int) -> np.ndarray:
-    """Replace each missing value of ``x``, ``(T, D)``, by the value ``season`` steps earlier.
+    """Return ``x`` with each missing value (NaN) replaced by the value ``season`` steps earlier.
 
     In the first season missing values are replaced by the first known value of the feature.
+
+    Args:
+        x: values of T steps and D features, ``(T, D)``.
+        season: number of steps of a season.
     """
     filled = np.array(x, dtype=np.float64)
     for t, d in np.argwhere(np.isnan(filled)):

@@ -33,8 +33,8 @@ class Reliability:
     Attributes:
         table: a frame with a row for each bin in use: ``predicted`` (mean probability of its predictions),
             ``observed`` (the share whose symbol occurred), ``n`` (number of predictions).
-        error: expected calibration error ``Σ_bins |occurred - expected| / steps``, where a bin's symbols that occurred
-            and that were expected are counted, pooled over all symbols; 0 is best, 2 worst.
+        error: expected calibration error, the sum over bins of ``|n_occurred - n_expected| / n_steps``, where the
+            symbols of a bin are counted together; 0 is best, 2 worst.
         by_chance: the error that the same predictions would have if they were right, with symbols drawn from them once.
         n_steps: number of steps that were evaluated.
     """
@@ -50,12 +50,20 @@ def reliability(
 ) -> Reliability:
     """Measure how well a model of symbols is calibrated on about ``n_steps`` held-out steps.
 
-    The steps are of ``X``, or of ``y`` given ``X``; ``y=None`` means a model of p(x). Every symbol of the model's
-    alphabet (bytes, characters, subwords) is a prediction at every step, given that the sequence goes on. A single long
-    sequence is evaluated on windows spread over it, each read from its own start. Among pairs only those with the most
-    common source lengths are used, so that they can be read together. ``random_state`` is the seed of the choice.
-    Reference: Guo et al. (2017), *On calibration of modern neural networks*, here over all symbols instead of the
-    likeliest.
+    Every symbol of the model's alphabet (bytes, characters, subwords) is a prediction at every step, given that the
+    sequence goes on. A single long sequence is evaluated on windows spread over it, each read from its own start. Among
+    pairs only those with the most common source lengths are used, so that they can be read together. Reference: Guo et
+    al. (2017), *On calibration of modern neural networks*, here over all symbols instead of the likeliest.
+
+    Args:
+        model: a fitted model of symbols.
+        X: held-out sequences, or sources.
+        y: targets of the sources, whose steps are evaluated; None for a model of p(x).
+        n_steps: about how many steps are evaluated.
+        random_state: seed of the choice of sequences.
+
+    Returns:
+        ``Reliability``, with the calibration error ``.error`` and a row for each bin of probabilities in ``.table``.
 
     Raises:
         ValueError: the model is of vectors; use ``pit``.
@@ -92,8 +100,14 @@ def _symbol_steps(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield predicted probabilities, ``(m, V)``, and the symbols that occurred, ``(m,)``, for each batch of m steps.
 
-    A step after a symbol of probability zero is left out, because it has no prediction. The arguments are described
-    in ``reliability``.
+    V is the number of symbols. A step after a symbol of probability zero is left out, because it has no prediction.
+
+    Args:
+        model: a fitted model of symbols.
+        X: held-out sequences, or sources.
+        y: targets of the sources; None for a model of p(x).
+        n_steps: about how many steps are yielded.
+        random_state: seed of the choice of sequences.
     """
     for batch in forced_batches(model, X, y, n_steps, random_state):
         for prediction, x, rows in batch.steps(model):
@@ -108,11 +122,20 @@ def pit(
 ) -> np.ndarray:
     """Return the probability integral transforms ``P(X_td <= x_td | x_<t)`` of held-out frames, shape ``(n, D)``.
 
-    They are NaN where a value is missing. Under a calibrated model each column is uniform on 0 to 1. If values crowd in
-    the middle, the predictions are too wide; if at the ends, too narrow. Each feature is evaluated exactly under its
-    own distribution given the past: the cdf of a mixture is the mixture of its components' cdfs, and the cdf of angles
-    begins at -π. The sequences are chosen as in ``reliability``. Reference: Dawid (1984), *Statistical theory: the
-    prequential approach*; Gneiting et al. (2007), *Probabilistic forecasts, calibration and sharpness*.
+    They are the predicted cumulative probabilities of the values that came, for n frames of D features; NaN where a
+    value is missing. Under a calibrated model each column is uniform on 0 to 1. If values crowd in the middle, the
+    predictions are too wide; if at the ends, too narrow. Each feature is evaluated exactly under its own distribution
+    given the steps before: the cdf of a mixture is the mixture of its components' cdfs, and the cdf of angles begins at
+    -π. Reference: Dawid (1984), *Statistical theory: the prequential approach*; Gneiting et al. (2007), *Probabilistic
+    forecasts, calibration and sharpness*.
+
+    Args:
+        model: a fitted model of vectors.
+        X: held-out sequences, or sources. A single long sequence is evaluated on windows spread over it; among pairs
+            only those with the most common source lengths are used.
+        y: targets of the sources, whose steps are evaluated; None for a model of p(x).
+        n_steps: about how many steps are evaluated.
+        random_state: seed of the choice of sequences.
 
     Raises:
         ValueError: the model is of symbols (use ``reliability``), of bits or counts, whose cdf has steps, or of a
@@ -137,10 +160,15 @@ def pit(
 
 
 def histogram(transforms: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return a histogram of ``transforms`` in B bins, scaled to mean 1, shape ``(B,)``, and its calibration error.
+    """Return a histogram of probability integral transforms in 20 equal bins with mean 1, and its calibration error.
 
-    ``transforms`` are probability integral transforms between 0 and 1; NaN is left out. The error is the share of all
-    values that would have to move to make the histogram uniform.
+    The error is the share of all values that would have to move to make the histogram uniform.
+
+    Args:
+        transforms: cumulative probabilities between 0 and 1, of any shape; NaN is left out.
+
+    Returns:
+        The height of each bin, shape ``(20,)``, and the error, 0 to 1.
     """
     values = transforms[~np.isnan(transforms)]
     counts, _ = np.histogram(values, bins=HISTOGRAM_BINS, range=(0, 1))

@@ -16,13 +16,13 @@ from seqmodels.sequences import Sequences, as_sequences
 def window_loss(model: SequenceModel, X: Any, width: int, *, cluster: str | None = None) -> Difference:
     """Return by how much a model's score falls if it is scored on windows: what it gains from longer context.
 
-    The result is in nats per unit, for a fitted ``model`` of p(x). Each window of ``width`` steps (characters of text)
-    is scored on its own, as a sequence that starts there. A score taken on windows is lower by this loss than one of
-    whole sequences, so that two scores taken at different widths do not belong in one table. Steps are compared one by
-    one; ends are left out, because windows would have more of them than whole sequences.
+    The score is the mean log-probability in nats per unit (frame, byte or symbol). Each window of ``width`` steps
+    (characters of text) is scored on its own, as a sequence that starts there. A score taken on windows is lower by
+    this loss than one of whole sequences, so that two scores taken at different widths do not belong in one table.
+    Steps are compared one by one; ends are left out, because windows would have more of them than whole sequences.
 
     Args:
-        model: a model that was fitted to sequences without targets.
+        model: a fitted model of p(x), that is, one fitted to sequences without targets.
         X: held-out sequences, best longer than ``width``.
         width: number of steps of a window.
         cluster: name of a metadata column of ``X``; sequences that share a value in it are treated as dependent. None
@@ -59,9 +59,15 @@ def window_loss(model: SequenceModel, X: Any, width: int, *, cluster: str | None
 
 
 def _window_steps(model: SequenceModel, whole: Sequences, width: int) -> list[np.ndarray]:
-    """Score each window of ``width`` steps as a sequence of its own; return log p of each unit in nats, ``(T,)`` each.
+    """Score each window of ``width`` steps as a sequence of its own; return log p of each unit in nats.
 
-    There is one array for each sequence of ``whole``, of its T units (frames, bytes or symbols), in the old order.
+    Args:
+        model: a fitted model of p(x).
+        whole: the sequences that are cut into windows.
+        width: number of steps of a window.
+
+    Returns:
+        An array ``(T,)`` for each sequence, of its T units (frames, bytes or symbols), in the old order.
     """
     windows = whole.chunks(width)
     steps = [s[:n_units] for s, n_units in zip(model.log_prob_steps(windows), windows.n_units, strict=True)]

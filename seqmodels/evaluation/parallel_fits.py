@@ -42,7 +42,7 @@ class LostWorker:
 
     @classmethod
     def by(cls, error: Exception) -> LostWorker:
-        """Return the ``LostWorker`` that reports ``error``, raised by joblib's processes or by the cluster."""
+        """Return the ``LostWorker`` that reports ``error``, an exception of joblib's processes or of the cluster."""
         return cls(_in_one_line(error))
 
 
@@ -88,18 +88,21 @@ def _is_of_this_machine() -> bool:
 
 
 def run(tasks: Iterable[tuple[Key, partial[Result]]], jobs: Jobs) -> Iterator[tuple[Key, Result | LostWorker]]:
-    """Run the tasks and yield the key and result of each when it is done; ``jobs=1`` runs them here in their order.
-
-    Args:
-        tasks: pairs of a key, which names the task, and a function without arguments that does it.
-        jobs: number of processes, or an ``Executor``, as ``checked_jobs`` returns it.
+    """Run independent tasks at the same time and yield the key and result of each when it is done.
 
     In joblib's processes each task has its share of the cores as threads. If a process is killed, for example by the
     system for lack of memory, the tasks beside it end too. All tasks without a result are then run again, each by
     itself, and the result is a ``LostWorker`` only for those that are killed again. The same is done if an executor's
     pool breaks. Warnings of tasks are given again in this process.
 
-    An exception of a task is raised here and ends the other tasks; so does SIGTERM, as a ``KeyboardInterrupt``.
+    Args:
+        tasks: pairs of a key, which names the task, and a function without arguments that does it.
+        jobs: number of processes, or an ``Executor``, as ``checked_jobs`` returns it. 1 runs the tasks in this process,
+            in their order.
+
+    Raises:
+        Exception: a task raised it; the other tasks are ended.
+        KeyboardInterrupt: Ctrl-C was pressed or SIGTERM was received.
     """
     if jobs == 1:
         for key, task in tasks:
@@ -110,10 +113,13 @@ def run(tasks: Iterable[tuple[Key, partial[Result]]], jobs: Jobs) -> Iterator[tu
 
 
 def _side_by_side(left: dict[Key, partial[Result]], jobs: Jobs) -> Iterator[tuple[Key, Result | LostWorker]]:
-    """Run the tasks ``left`` in other processes and yield the key and result of each when it is done.
+    """Run tasks in other processes and yield the key and result of each when it is done.
 
-    If a process is killed, every task without a result is run again, each by itself. Finished tasks are deleted from
-    ``left``.
+    If a process is killed, every task without a result is run again, each by itself.
+
+    Args:
+        left: function without arguments of each task, by key; finished tasks are deleted from it.
+        jobs: number of processes, or an ``Executor``.
     """
     results = _in_executor(left, jobs) if isinstance(jobs, Executor) else _in_processes(left, jobs)
     while left:
@@ -135,7 +141,7 @@ def _side_by_side(left: dict[Key, partial[Result]], jobs: Jobs) -> Iterator[tupl
 
 @contextmanager
 def _sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM raise ``KeyboardInterrupt`` within the block, so that the other processes are ended too.
+    """Return a context manager in which SIGTERM raises ``KeyboardInterrupt``, so that other processes are ended too.
 
     It has an effect only in the main thread, and only if the program does not handle SIGTERM itself.
     """
@@ -197,10 +203,14 @@ def _in_executor(
 
 
 def _caught(caller: str, key: Key, function: Callable[..., Result], *arguments: Any) -> tuple[Key, _Outcome[Result]]:
-    """Call ``function(*arguments)`` and return ``key`` with the outcome: result or exception, and recorded warnings.
+    """Call a function and return ``key`` with the outcome: result or exception, and recorded warnings.
 
-    ``caller`` is the name of the process that submitted the task. In that same process, where an executor may run
-    threads, warnings are not recorded but given at once.
+    Args:
+        caller: name of the process that submitted the task. In that same process, where an executor may run threads,
+            warnings are not recorded but given at once.
+        key: name of the task.
+        function: the function that does it.
+        arguments: its arguments.
     """
     if caller == _process():
         result, error = _attempted(function, *arguments)
@@ -214,7 +224,12 @@ def _caught(caller: str, key: Key, function: Callable[..., Result], *arguments: 
 
 
 def _sendable(message: Warning | str, category: type[Warning]) -> tuple[Warning | str, type[Warning]]:
-    """Return a warning that can be pickled: itself or, if it cannot, its text under the nearest built-in category."""
+    """Return a warning that can be pickled: itself or, if it cannot, its text under the nearest built-in category.
+
+    Args:
+        message: the warning or its text.
+        category: its class.
+    """
     if _is_sendable((message, category)):
         return message, category
     return str(message), next(base for base in category.__mro__ if base.__module__ == "builtins")
@@ -256,7 +271,7 @@ _silent: list[warnings.catch_warnings[None]] = []  # one for each thread in the 
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Ignore warnings of all threads within the block.
+    """Return a context manager in whose block warnings of all threads are ignored.
 
     ``warnings.catch_warnings`` alone would not restore the filters if threads overlap, because each would restore what
     the other had set.

@@ -37,7 +37,9 @@ Moments = tuple[Any, Any]  # mean and standard deviation of each feature, (D,) o
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CodeLength:
-    """The code length of data under one model that is fitted again and again to what came before; see ``prequential``.
+    """The code length of data under one model, which codes each block after a fit to all blocks before it.
+
+    It is the result of ``prequential``. A unit is a frame, byte or symbol.
 
     Attributes:
         frame: a frame with a row for each block, a run of consecutive steps or sequences: ``n_before`` (units that the
@@ -73,13 +75,13 @@ class CodeLength:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CodeLengths:
-    """The code lengths of the same data under several models; printed, it shows ``frame``.
+    """The prequential code lengths of the same data under several models; printed, it shows ``frame``.
 
     Attributes:
         frame: a frame with a row for each model, the shortest code first: ``model``, ``nats``, ``bits``,
             ``nats_per_unit``, ``difference`` (nats more than the shortest), ``seconds``, ``n_by_reference`` (number of
-            blocks coded by the reference alone, the first among them).
-        blocks: the rows of ``CodeLength.frame`` of all models, with ``model``.
+            blocks coded by the untrained reference alone, the first among them).
+        blocks: a frame with a row for each block of each model: ``model`` and the columns of ``CodeLength.frame``.
         unit: unit of the data: frame, byte or symbol.
     """
 
@@ -89,7 +91,11 @@ class CodeLengths:
 
     @checked
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot nats per unit of each block against the units that came before it, on ``ax`` or a new figure."""
+        """Plot nats per unit of each block against the units before it, a line for each model; return the axes.
+
+        Args:
+            ax: axes to draw on; None makes a new figure.
+        """
         from seqmodels.plot.prequential import plot_code_lengths
 
         return plot_code_lengths(self, ax)
@@ -132,11 +138,16 @@ def prequential(
         X, y: sequences, and targets for p(y | x); with targets, the code lengths are of the targets.
         blocks: number of blocks. The first is ``2^(1 - blocks)`` of the data, or one sequence. Each block after the
             first costs one fit.
-        validation: the argument of ``fit``, used within each fit: ``"auto"`` or None.
-        reference: mean and standard deviation of the Gaussians, each a number or an array ``(D,)``, in raw units; for
-            counts only the mean is used. None means the moments of all of the data, the same for every model.
-        n_jobs: number of blocks whose fits run at the same time, or an ``Executor``, as in ``compare``. A block whose
-            process was killed is coded by the reference.
+        validation: the argument of ``fit``, used within each fit: ``"auto"`` lets networks hold out a part of the data
+            for early stopping, None holds out nothing.
+        reference: mean and standard deviation of the Gaussians, each a number or an array ``(D,)`` of D features, in
+            raw units; for counts only the mean is used. None means the moments of all of the data, the same for every
+            model.
+        n_jobs: number of blocks whose fits run at the same time, -1 for one for each core, or an ``Executor`` of
+            ``concurrent.futures``. A block whose process was killed is coded by the reference.
+
+    Returns:
+        ``CodeLength``, with the sum ``.nats`` and a row for each block in ``.frame``.
 
     Raises:
         ValueError: ``blocks`` is less than two, the data are too short for two blocks, or no fit succeeded.
@@ -168,17 +179,27 @@ def prequential_code_lengths(
 ) -> CodeLengths:
     """Return the prequential code lengths of the same data under several models, the shortest code first.
 
-    See ``prequential`` for the method.
+    The data are cut into blocks. Each block is coded by the model after a fit to all blocks before it, and the first by
+    an untrained reference; ``prequential`` describes the method.
 
     Args:
         models: models by name; they stay as they are.
-        X, y, blocks, validation, reference: the data and options of ``prequential``.
-        n_jobs: number of fits, of all models, that run at the same time, or an ``Executor``, as in ``compare``.
+        X, y: sequences, and targets for p(y | x); with targets, the code lengths are of the targets.
+        blocks: number of blocks, each as long as all before it together.
+        validation: the argument of ``fit``, used within each fit: ``"auto"`` or None.
+        reference: mean and standard deviation of the reference's Gaussians, each a number or an array ``(D,)`` of D
+            features, in raw units; None means the moments of all of the data.
+        n_jobs: number of fits, of all models, that run at the same time, -1 for one for each core, or an ``Executor``
+            of ``concurrent.futures``.
         progress: a function that is called with a line of text when a model is done; None means none.
+
+    Returns:
+        ``CodeLengths``, with a row for each model in ``.frame``.
 
     Raises:
         IncomparableError: two models measure different things.
-        ValueError: there are no models, or one of the errors of ``prequential`` occurs.
+        ValueError: there are no models, an argument is invalid, the data are too short for two blocks, or no fit of a
+            model succeeded.
 
     >>> from seqmodels import HMM, NGram
     >>> codes = prequential_code_lengths({"iid": HMM(1), "ngram": NGram(3)}, ["abcab" * 60], blocks=4)
@@ -208,8 +229,16 @@ def codes_of_each(
 ) -> Iterator[tuple[str, CodeLength | ValueError]]:
     """Yield each model's name and code length, or the ``ValueError`` that says why it has none, when it is done.
 
-    The fits of all models run at the same time if ``jobs``, the checked ``n_jobs``, is not 1. ``data`` are X and y; the
-    other arguments are described in ``prequential_code_lengths``.
+    A code length is what the data cost in nats if each block is coded by the model after a fit to all blocks before it.
+
+    Args:
+        models: models by name.
+        data: sequences X and targets y.
+        blocks: number of blocks that the data are cut into, each as long as all before it together.
+        validation: the argument of ``fit``, used within each fit.
+        reference: mean and standard deviation of the untrained reference's Gaussians; None means those of the data.
+        jobs: number of fits, of all models, that run at the same time, or an ``Executor``, as ``checked_jobs`` returns
+            it.
 
     Raises:
         ValueError: the data or arguments are invalid, which concerns all models.
@@ -248,7 +277,8 @@ def _code_length(
 
     Args:
         first: the first block, which the untrained reference codes alone.
-        coded: each later block with the setting of the copy that coded it, None if its fit failed.
+        coded: each later block with the setting (encoding, observation, measure) of the copy that coded it, None if its
+            fit failed.
         data: the sequences and targets.
         reference: mean and standard deviation of the reference's Gaussians; None means those of the data.
     """
@@ -264,7 +294,10 @@ def _code_length(
 
 
 def joined_codes(codes: Mapping[str, CodeLength]) -> CodeLengths:
-    """Join the code lengths of the same data under several models into one table; ``codes`` has them by model name.
+    """Join the code lengths of the same data under several models into one table, the shortest code first.
+
+    Args:
+        codes: code length of each model, by name.
 
     Raises:
         IncomparableError: two of them measure different things.
@@ -296,7 +329,7 @@ def joined_codes(codes: Mapping[str, CodeLength]) -> CodeLengths:
 
 @dataclass(frozen=True)
 class _Block:
-    """One block of the data: sequences ``start`` to ``stop - 1``, or these steps of a single sequence.
+    """One block of the data, a run of sequences or, if there is one sequence, of its steps.
 
     Attributes:
         start, stop: indices of the first item and after the last; items are sequences, or steps (characters of a text).
@@ -317,7 +350,7 @@ class _Block:
 def _blocks(data: Data, n_blocks: int) -> Iterator[_Block]:
     """Cut the data into blocks, each as long in units as all before it together; yield about ``n_blocks`` of them.
 
-    There are fewer if the data are short.
+    A unit is a frame, byte or symbol. There are fewer blocks if the data are short.
     """
     scored = data.scored
     of_one = len(scored) == 1 and data.y is None
@@ -335,14 +368,18 @@ def _blocks(data: Data, n_blocks: int) -> Iterator[_Block]:
 
 
 def _sizes_of_steps(item: Item) -> np.ndarray:
-    """Return the number of units of each step: 1, or for a text the number of bytes of each character."""
+    """Return the number of units of each step of a sequence: 1, or for a text the number of bytes of each character."""
     if isinstance(item, str):
         return np.array([len(character.encode()) for character in item])
     return np.ones(len(item), dtype=int)
 
 
 def _of(X: Any, y: Any) -> Data:
-    """Return X and y as checked ``Data``. Raises ``ValueError`` if they have a past, which would not be coded."""
+    """Return X and y as checked ``Data``.
+
+    Raises:
+        ValueError: sequences have a past, earlier steps kept as context, which would not be coded.
+    """
     data = Data.of(X, y)
     data.refuse_past("a code")
     return data
@@ -375,7 +412,12 @@ def _coded(model: SequenceModel, data: Data, block: _Block, validation: Any) -> 
     """Code ``block`` with a copy of the model fitted to all data before it; return the result and the copy's setting.
 
     The setting holds the fitted encoding and what log-probabilities measure; it is None if the fit failed.
-    ``validation`` is the argument of ``fit``.
+
+    Args:
+        model: the model, which stays as it is.
+        data: all sequences and targets.
+        block: the block.
+        validation: the argument of ``fit``.
     """
     began = time.perf_counter()
     clone = model.clone()
@@ -440,8 +482,12 @@ def _with_known_alphabet(model: SequenceModel, data: Data) -> SequenceModel:
 def _reference(setting: Setting, data: Data, moments: Moments | None) -> Callable[[_Block], float]:
     """Return a function from a block to its code length in nats under the untrained reference of ``prequential``.
 
-    ``setting`` is that of any fitted copy of the model; ``moments`` are the user's mean and standard deviation of the
-    Gaussians, None for those of the data.
+    The reference is a uniform code for symbols and bytes, and a density of independent features for vectors.
+
+    Args:
+        setting: encoding and measure of any fitted copy of the model.
+        data: the sequences and targets.
+        moments: mean and standard deviation of the Gaussians that the user passed; None means those of the data.
     """
     scored = data.scored
     with_end = setting.measure.length == "stop"
@@ -470,7 +516,7 @@ class _Density:
     """A reference density of vectors with independent features: Gaussian, bits of probability 1/2, geometric counts.
 
     Attributes:
-        values: kind of each of the D features.
+        values: kind of each of the D features, such as ``"reals"``, ``"bits"`` or ``"counts"``.
         mean, deviation: mean and standard deviation of each feature, ``(D,)``.
     """
 
@@ -480,10 +526,15 @@ class _Density:
 
     @classmethod
     def of(cls, encoding: Encoding, sequences: Sequences, moments: Moments | None) -> _Density:
-        """Return the reference density for the feature kinds of ``encoding``.
+        """Return the reference density for the kinds of features that ``encoding`` yields.
 
-        ``moments`` are mean and standard deviation; None means that they are computed from all of the data. Raises
-        ``ValueError`` if they are not finite or a deviation is not above zero.
+        Args:
+            encoding: fitted encoding of the sequences.
+            sequences: all of the data, sequences of vectors.
+            moments: mean and standard deviation; None means that they are computed from the data.
+
+        Raises:
+            ValueError: the moments are not finite or a deviation is not above zero.
         """
         values = tuple(encoding.values())
         n_features = len(values)
@@ -504,7 +555,11 @@ class _Density:
         return cls(values, mean, deviation)
 
     def log_prob(self, x: np.ndarray) -> float:
-        """Return the log-density of frames ``x``, ``(T, D)``, summed over all known values, in nats."""
+        """Return the log-density of T frames of D features, summed over all known values, in nats.
+
+        Args:
+            x: the frames, ``(T, D)``; NaN marks a missing value.
+        """
         total = 0.0
         for value, column, mean, deviation in zip(self.values, x.T, self.mean, self.deviation, strict=True):
             known = column[~np.isnan(column)]

@@ -23,7 +23,7 @@ SMOOTHING = 0.25  # width of the kernel of each draw, as a multiple of the devia
 
 @dataclass(frozen=True)
 class AngleFeatures(FeatureDistributions):
-    """Distributions of D angles in radians, one for each feature.
+    """The distributions of D angles in radians, one for each feature, given by their trigonometric moments.
 
     ``mean`` is the direction of the mean resultant, NaN if there is none. The quantile of a level q below one half is
     the lower end of the shortest arc that has probability ``1 - 2 q``, and the quantile of ``1 - q`` is its upper end.
@@ -31,14 +31,19 @@ class AngleFeatures(FeatureDistributions):
     An arc is written as increasing numbers around its mean: an arc across π reads 3.0 to 3.3.
 
     Args:
-        moments: trigonometric moments ``φ_1 .. φ_J`` of each feature, complex, ``(J, D)``; later moments are zero.
+        moments: trigonometric moments ``φ_j = E exp(i j x)`` of each feature for j = 1 to J, complex, ``(J, D)``; later
+            moments are zero.
     """
 
     moments: np.ndarray
 
     @classmethod
     def of_draws(cls, x: np.ndarray) -> AngleFeatures:
-        """Return the distributions of D angles given n draws ``x (n, D)``, smoothed by a narrow wrapped Gaussian."""
+        """Estimate the distributions of D angles from draws, smoothed by a narrow wrapped Gaussian.
+
+        Args:
+            x: n draws of each angle in radians, ``(n, D)``.
+        """
         resultant = np.clip(np.abs(np.exp(1j * x).mean(0)), 1e-12, 1 - 1e-12)
         deviation = np.clip(SMOOTHING * np.sqrt(-2 * np.log(resultant)) * len(x) ** -0.2, 1e-3, 1.0)
         order = np.arange(1.0, np.ceil(8 / deviation.min()) + 1)[:, None]
@@ -59,7 +64,14 @@ class AngleFeatures(FeatureDistributions):
         return np.where(np.abs(first) > NO_DIRECTION, np.angle(first), np.nan)
 
     def cdf(self, x: np.ndarray) -> np.ndarray:
-        """Return the probability of an angle between -π and ``x``, for each feature of ``x (..., D)``."""
+        """Return the probability that each angle lies between -π and ``x``.
+
+        Args:
+            x: angles for each of the D features, ``(..., D)``; they are clipped to the range -π to π.
+
+        Returns:
+            The probabilities, ``(..., D)``.
+        """
         at = np.clip(np.asarray(x, dtype=np.float64), -np.pi, np.pi)
         start = self._integral(np.full_like(at, -np.pi))
         return np.asarray(np.clip(self._integral(at) - start, 0.0, 1.0))
@@ -68,11 +80,14 @@ class AngleFeatures(FeatureDistributions):
         return np.stack([_Circle.of(self.moments[:, d]).quantiles(levels) for d in range(self.n_features)], axis=-1)
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """Return the circular continuous ranked probability score of observed angles ``y (D,)``, ``(D,)`` in radians.
+        """Return the circular continuous ranked probability score (CRPS) of observed angles, ``(D,)`` in radians.
 
-        It is ``E d(x, y) - ½ E d(x, x')`` for independent x and x' from the distribution of a feature, where d is the
-        distance along the circle, 0 to π. Reference: Grimit, Gneiting, Berrocal and Johnson (2006), *The continuous
-        ranked probability score for circular variables*.
+        The best score is 0. It is ``E d(x, y) - ½ E d(x, x')`` for independent x and x' from the distribution of a
+        feature, where d is the distance along the circle, 0 to π. Reference: Grimit, Gneiting, Berrocal and Johnson
+        (2006), *The continuous ranked probability score for circular variables*.
+
+        Args:
+            y: observed angle of each of the D features, ``(D,)``.
         """
         order = np.arange(1.0, len(self.moments) + 1)[:, None]
         weight = np.where(order % 2 == 1, 4 / (np.pi * order**2), 0.0)  # d(x, 0) = π/2 - Σ_odd 4/(π j²) cos(j x)
@@ -84,7 +99,7 @@ class AngleFeatures(FeatureDistributions):
         return np.asarray(near + wrapped(y - near))
 
     def _integral(self, x: np.ndarray) -> np.ndarray:
-        """Return the integral of each density from 0 to ``x (..., D)``, ``(..., D)``."""
+        """Return the integral of each of the D densities from 0 to the angles ``x (..., D)``, ``(..., D)``."""
         order = np.arange(1.0, len(self.moments) + 1)[:, None]
         waves = (self.moments * (np.exp(-1j * order * x[..., None, :]) - 1) / (-1j * order)).real.sum(-2)
         return np.asarray((x + 2 * waves) / TURN)
@@ -97,10 +112,10 @@ def wrapped(x: np.ndarray | float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Circle:
-    """The distribution of one angle, with its cdf and density on a grid of M points from 0 to 2π.
+    """The distribution of one angle, with its cdf and density on a grid of M equally spaced points from 0 to 2π.
 
     Args:
-        moments: trigonometric moments, ``(J,)``.
+        moments: trigonometric moments ``φ_j = E exp(i j x)`` for j = 1 to J, ``(J,)``.
         cdf: integral of the density from 0 to each point, ``(M + 1,)``.
         density: density at each point, ``(M,)``.
         middle: the mean direction, or the mode if there is no mean; arcs are shifted by multiples of 2π to be near it.
@@ -124,7 +139,17 @@ class _Circle:
         return cls(moments, np.maximum.accumulate(cdf), density, middle)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        """Return the ends of shortest arcs at ``levels (Q,)``, and the median direction at one half, ``(Q,)``."""
+        """Return the quantiles of the angle: ends of shortest arcs and, at one half, the median direction.
+
+        Level q below one half gives the lower end of the shortest arc with probability ``1 - 2 q``, and level ``1 - q``
+        gives its upper end.
+
+        Args:
+            levels: levels of the quantiles, ``(Q,)``.
+
+        Returns:
+            The angles in radians, ``(Q,)``, shifted by multiples of 2π to be near ``middle``.
+        """
         result = []
         for level in np.asarray(levels, dtype=np.float64):
             if level == 0.5:
@@ -150,7 +175,9 @@ class _Circle:
         return float(low), self._with_probability(float(low), float(high), probability)
 
     def _as_short_as_can_be(self, start: np.ndarray, probability: float, radius: float) -> np.ndarray | None:
-        """Refine the ends of an arc until it has the given probability and equal densities at both ends.
+        """Return the ends of the arc close to ``start`` that has a given probability and equal densities at both ends.
+
+        The shortest arc with this probability is such an arc.
 
         Args:
             start: ends of an arc close to the shortest one, ``(2,)``.
@@ -176,7 +203,13 @@ class _Circle:
         return at
 
     def _with_probability(self, a: float, b: float, probability: float) -> float:
-        """Return the end, found by Newton's method from ``b``, of an arc from ``a`` with this probability."""
+        """Return the end of an arc that has a given probability, found by Newton's method.
+
+        Args:
+            a: where the arc begins.
+            b: estimate of its end.
+            probability: probability of the arc.
+        """
         for _ in range(N_NEWTON):
             low, high = self._integral(np.array([a, b]))
             density = float(self._density(np.array([b]))[0])
@@ -208,7 +241,7 @@ class _Circle:
         return np.asarray(2 * self._sum(-1j * np.arange(1.0, len(self.moments) + 1) * self.moments, x) / TURN)
 
     def _integral(self, x: np.ndarray) -> np.ndarray:
-        """Return the integral of the density up to ``x``, plus a constant."""
+        """Return the integral of the density up to angles ``x``, plus a constant; its differences are probabilities."""
         of_waves = self.moments / (-1j * np.arange(1.0, len(self.moments) + 1))
         return np.asarray((x + 2 * self._sum(of_waves, x)) / TURN)
 
@@ -218,7 +251,12 @@ class _Circle:
 
 
 def _waves(coefficients: np.ndarray, n: int) -> np.ndarray:
-    """Return ``Σ_j Re c_j exp(-i j x)`` at n points from 0 to 2π, ``(n,)``, computed by a Fourier transform."""
+    """Return ``Σ_j Re c_j exp(-i j x)`` at n points x from 0 to 2π, ``(n,)``, computed by a Fourier transform.
+
+    Args:
+        coefficients: complex coefficients c_j for j = 1 to J, ``(J,)``.
+        n: number of points.
+    """
     spectrum = np.zeros(n // 2 + 1, dtype=np.complex128)
     spectrum[1 : len(coefficients) + 1] = coefficients.conj()
     return np.fft.irfft(spectrum, n) * n / 2

@@ -28,10 +28,10 @@ MOST_ALPHA = 10.0  # far above published values, which are about 0.6
 
 @dataclass(frozen=True)
 class BeamSearch:
-    """The settings of a beam search.
+    """The settings of a beam search, which looks for the most probable whole sequences.
 
     Args:
-        width: number of partial sequences kept at each step.
+        width: number of partial sequences kept at each step (the beam).
         n_best: number of sequences returned.
         length: number of steps after the prefix; None searches sequences that end, after at most ``max_length`` steps.
         max_length: most steps after the prefix, if ``length`` is None.
@@ -64,9 +64,11 @@ class BeamSearch:
         return self.max_length if self.length is None else self.length
 
     def score(self, log_prob: float, n_steps: int) -> float:
-        """Return the number by which sequences are ranked, higher is better, for a log-probability in nats.
+        """Return the number by which finished sequences are ranked; higher is better.
 
-        ``n_steps`` counts the steps of the sequence without its end.
+        Args:
+            log_prob: log-probability of the sequence in nats.
+            n_steps: number of its steps, without its end.
         """
         if self.alpha == "mean":
             return float(log_prob / (1 + n_steps))
@@ -78,14 +80,15 @@ class BeamSearch:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A raw sequence found by a search.
+    """A raw sequence found by a search, with its log-probability and its score.
 
-    For a text with several tokenisations (byte pairs), the log-probability is of the one tokenisation that was found.
+    For a text that can be divided into symbols in several ways (byte pairs), the log-probability is of the one division
+    that was found.
 
     Attributes:
         item: the raw sequence.
         log_prob: log-probability under the model, in nats.
-        score: number by which candidates are ranked; higher is better.
+        score: number by which candidates are ranked, the log-probability normalised by length; higher is better.
     """
 
     item: Item
@@ -95,7 +98,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Request:
-    """The search for the target of one source.
+    """One search: the source whose most probable target is to be found, and how the target begins.
 
     Attributes:
         source: encoded source, ``(S,)`` symbols or ``(S, D)`` vectors; None if the model ignores sources.
@@ -112,11 +115,10 @@ class Request:
         return 0 if self.source is None else len(self.source)
 
     def batch_key(self, *, pads: bool) -> tuple[bool, int, int]:
-        """Return the values that requests of one batch must share: whether ``length`` is None, and two lengths.
+        """Return the values that requests must share to be searched in one batch.
 
-        They are the lengths of the prefix and of the source.
-
-        With ``pads=True`` the model pads sources, so they may differ in length and count as 0.
+        They are whether ``length`` is None, the length of the prefix, and the length of the source. With ``pads=True``
+        the model pads sources, so they may differ in length and count as 0.
         """
         return self.length is None, len(self.prefix), 0 if pads else self.n_source
 
@@ -132,9 +134,21 @@ def n_best(
     max_length: int | None,
     alpha: float | Literal["mean"],
 ) -> list[Candidate]:
-    """Return the ``n`` most probable whole sequences, best first.
+    """Return the ``n`` most probable whole sequences that a beam search finds, best first.
 
-    This is the implementation of ``SequenceModel.n_best``, which describes the arguments.
+    Args:
+        model: the fitted model, of symbols or text.
+        n: number of sequences.
+        prefix: raw steps with which every sequence begins; None begins at the first step.
+        source: raw source that the sequences are conditioned on, or None.
+        n_beams: number of partial sequences kept at each step; None keeps n, but at least 5.
+        length: number of encoded steps after the prefix; None searches sequences that end.
+        max_length: most encoded steps after the prefix if ``length`` is None; None takes a bound learned in the fit.
+        alpha: exponent of the length normalisation, or ``"mean"``; see ``BeamSearch``.
+
+    Raises:
+        ValueError: if an argument is out of its range, if the model is of vectors, or if no possible sequence begins
+            with the prefix.
     """
     if n < 1:
         raise ValueError(f"n is {n}; pass at least 1")
@@ -164,7 +178,22 @@ def predict(
 ) -> list[Any]:
     """Return the most probable target of each source, or a list of candidates for each source.
 
-    This is the implementation of ``SequenceModel.predict``, which describes the arguments.
+    Args:
+        model: the fitted model of p(y | x).
+        X: raw sources.
+        n_beams: number of partial sequences kept at each step; None keeps one, or finds the exact target if the model
+            can.
+        n_best: number of candidates for each source; None returns only the best raw target.
+        prefix: raw beginning of every target, or a list with one for each.
+        length: number of encoded steps after the prefix, for all targets or for each; None searches targets that end.
+        max_length: most encoded steps of a target after the prefix; None takes a bound learned in the fit.
+        max_ratio: number of additional steps allowed for each step of the source.
+        alpha: exponent of the length normalisation, or ``"mean"``; see ``BeamSearch``.
+        batch_size: most sources searched at once.
+
+    Raises:
+        ValueError: if an argument is out of its range, if the model was fitted without targets or is of vectors, or if
+            no possible target begins with the prefix.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; pass at least 1")
@@ -206,9 +235,18 @@ def predict(
 
 
 def batches(requests: Sequence[Request], size: int, *, pads: bool) -> Iterator[list[int]]:
-    """Yield batches of requests as lists of at most ``size`` indices.
+    """Yield batches of search requests as lists of at most ``size`` indices.
 
-    The requests of a batch have sources of equal length or, if ``pads`` is True, of similar lengths.
+    The requests of a batch have prefixes of equal length, and sources of equal length or, if ``pads`` is True, of
+    similar lengths.
+
+    Args:
+        requests: the searches, one for each source.
+        size: most requests in a batch.
+        pads: True if the model pads sources.
+
+    Raises:
+        ValueError: if ``size`` is below 1.
     """
     if size < 1:
         raise ValueError(f"batch_size is {size}; pass at least 1")
@@ -240,8 +278,11 @@ def _requests(
 def _is_several(prefix: Any, kind: Kind) -> bool:
     """Return True if ``prefix`` is a list of prefixes, one for each source, and not a single prefix.
 
-    A single prefix of symbols may be a list too, of numbers or of strings. ``kind`` is the kind of targets, such as
-    text.
+    A single prefix of symbols may be a list too, of numbers or of strings.
+
+    Args:
+        prefix: the argument that the user passed.
+        kind: kind of the targets, such as ``"text"``.
     """
     several = isinstance(prefix, list | tuple) and len(prefix) > 0
     is_text = kind == "text"
@@ -280,7 +321,7 @@ class Hypothesis:
     """A finished sequence that a beam search has found.
 
     Attributes:
-        steps: encoded symbols including the prefix, ``(T,)``.
+        steps: its T encoded symbols, including the prefix, ``(T,)``.
         log_prob: log-probability in nats, including that of the end if the model predicts ends.
     """
 
@@ -293,11 +334,11 @@ class Beam:
     """The unfinished sequences of a beam search for several sources, grouped by source, best first within a source.
 
     Args:
-        steps: symbols so far of each of r sequences, ``(r, t)``.
+        steps: the t symbols so far of each of r sequences, ``(r, t)``.
         log_prob: log-probability of each sequence in nats, ``(r,)`` float64.
         source: index of the source of each sequence, ascending, ``(r,)``.
         max_steps: most steps of each sequence, ``(r,)``.
-        state: state of the cursor after these steps.
+        state: state of the model's cursor after these steps.
         has_end: True if the model predicts ends.
     """
 
@@ -309,13 +350,16 @@ class Beam:
     has_end: bool
 
     def take(self, rows: Tensor) -> Beam:
-        """Return the beam with only these sequences; the caller must select the same ``rows`` of ``state``."""
+        """Return the beam with only the unfinished sequences ``rows (m,)``; its ``state`` is kept unchanged.
+
+        The caller must select the same rows of ``state``.
+        """
         steps, log_prob, source = self.steps[rows], self.log_prob[rows], self.source[rows]
         return replace(self, steps=steps, log_prob=log_prob, source=source, max_steps=self.max_steps[rows])
 
     @property
     def is_full(self) -> Tensor:
-        """A bool ``(r,)`` that is True for sequences that have reached their most steps."""
+        """A bool ``(r,)`` that is True for those of the r sequences that have reached their largest number of steps."""
         return self.max_steps == self.steps.shape[1]
 
 
@@ -326,7 +370,7 @@ def beam_search(
 
     Args:
         cursor: cursor of the model.
-        search: settings.
+        search: settings, such as the width and the number of sequences.
         prefix: encoded symbols with which the sequences begin, ``(P,)``.
         source: encoded source; None for unconditional sequences.
     """
@@ -353,7 +397,7 @@ def beam_searches(
     Args:
         cursor: cursor of the model.
         search: settings.
-        prefixes: encoded symbols with which the sequences of each source begin, all of one length.
+        prefixes: encoded symbols with which the sequences of each source begin, each ``(P,)``.
         sources: encoded sources, of one length unless the model pads sources; None for unconditional sequences.
         max_steps: most steps after the prefix for each source, or their exact number if ``search.length`` is set; None
             means ``search.max_steps`` for all.
@@ -380,11 +424,11 @@ def _best(finished: list[Hypothesis], search: BeamSearch) -> list[Hypothesis]:
 
 
 def _initial_beam(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None, max_steps: Tensor) -> Beam:
-    """Return a beam with one unfinished sequence for each of m sources: its prefix.
+    """Return the beam with which a search begins: one unfinished sequence for each of m sources, its prefix.
 
     Args:
         cursor: cursor of the model.
-        prefixes: encoded prefixes, ``(m, P)``.
+        prefixes: encoded symbols with which the sequence of each source begins, ``(m, P)``.
         sources: encoded sources, or None.
         max_steps: most steps of each sequence, ``(m,)``.
     """
@@ -400,8 +444,13 @@ def _initial_beam(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | 
 def _extend(cursor: Cursor, beam: Beam, search: BeamSearch, finished: list[list[Hypothesis]]) -> Beam:
     """Return the beam after one more symbol, and append the sequences that end instead to ``finished``.
 
-    ``finished`` is a list of finished sequences for each source. The end and all symbols share one distribution, even
-    while the sequence may not end yet.
+    The end and all symbols share one distribution, even while the sequence may not end yet.
+
+    Args:
+        cursor: cursor of the model.
+        beam: the unfinished sequences.
+        search: settings of the search.
+        finished: list of the finished sequences of each source, which is extended in place.
     """
     prediction = cursor.distribution(beam.state)
     n_symbols, device = prediction.output_parameters.shape[-1], prediction.output_parameters.device
@@ -426,18 +475,19 @@ def _extend(cursor: Cursor, beam: Beam, search: BeamSearch, finished: list[list[
 
 
 def _top_extensions(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the ``width`` most probable extensions of each source in a beam, ordered by source, best first.
+    """Return the ``width`` most probable extensions of the sequences of each source by one symbol or the end.
+
+    They are ordered by source, best first. Ties are broken by the better sequence, then by the lower symbol.
 
     Args:
         beam: r unfinished sequences.
-        log_probs: log-probability of each next event (a symbol or the end) after each sequence, ``(r, E)``.
+        log_probs: log-probability of each of E next events (the symbols and possibly the end) after each sequence,
+            ``(r, E)``.
         width: number of extensions for each source.
 
     Returns:
-        rows: the sequence that is extended.
-        events: the symbol, or the end.
-        log_probs: log-probability of the extended sequence. Ties are broken by the better sequence, then by the lower
-            symbol.
+        rows: for each extension, the row of the sequence that is extended. events: the symbol, or the end. log_probs:
+        log-probability of the extended sequence.
     """
     _, source_index, counts = beam.source.unique_consecutive(return_inverse=True, return_counts=True)
     first_row = counts.cumsum(0) - counts  # (m,) of m sources, the row at which each begins
@@ -454,13 +504,15 @@ def _top_extensions(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, 
 
 
 def _finish_full(beam: Beam, log_end: Tensor | None, finished: list[list[Hypothesis]]) -> Tensor:
-    """Append the sequences of a beam that have reached their most steps to ``finished``; return the rows of the others.
+    """Append the sequences of a beam that have reached their most steps to ``finished``; return the other rows.
+
+    Sequences whose log-probability is -inf are dropped.
 
     Args:
         beam: r unfinished sequences.
         log_end: log-probability that each ends here, ``(r,)``, which is added to its own; None if the model predicts no
             ends.
-        finished: finished sequences of each source.
+        finished: list of the finished sequences of each source, which is extended in place.
     """
     is_full = beam.is_full
     log_prob = beam.log_prob if log_end is None else beam.log_prob + log_end.double().cpu()
@@ -476,9 +528,14 @@ def _collect(ended: Beam, finished: list[list[Hypothesis]]) -> None:
 
 
 def _is_over(finished: list[list[Hypothesis]], beam: Beam, search: BeamSearch) -> Tensor:
-    """Return for each sequence of a beam whether the search for its source is over, bool ``(r,)``.
+    """Return for each of the r sequences of a beam whether the search for its source is over, bool ``(r,)``.
 
-    It is over if no unfinished sequence can still be among the best. ``finished`` has the finished ones of each source.
+    It is over if no unfinished sequence can still be among the best.
+
+    Args:
+        finished: the finished sequences of each source.
+        beam: the unfinished sequences.
+        search: settings of the search.
     """
     over = torch.zeros(len(beam.source), dtype=torch.bool)
     sources, counts = beam.source.unique_consecutive(return_counts=True)

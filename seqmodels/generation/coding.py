@@ -26,7 +26,7 @@ MOST_AT_ONCE = 64  # sequences that one state of a cursor holds
 
 @dataclass(frozen=True)
 class ToDecode:
-    """The facts about an encoded sequence that a decoder must know beforehand.
+    """The length and the source of a compressed sequence, which a decoder must know beforehand.
 
     Attributes:
         n_steps: number of its steps; None if its end is coded too.
@@ -38,18 +38,25 @@ class ToDecode:
 
 
 class SymbolCoder(Protocol):
-    """An arithmetic coder of encoded symbol sequences that uses a fitted model's predictions.
+    """An interface of arithmetic coders, which compress encoded symbol sequences by a fitted model's predictions.
 
     Sequences that were encoded together must be decoded together.
     """
 
     def encode(self, examples: Sequence[Example], encoder: RangeEncoder) -> None:
-        """Write the symbols of each example to ``encoder``, followed by its end if the model predicts ends."""
+        """Write the symbols of each sequence to ``encoder``, followed by its end if the model predicts ends.
+
+        Args:
+            examples: the encoded sequences, each with its source, if any.
+            encoder: range encoder of the bytes.
+        """
 
     def decode(self, known: Sequence[ToDecode], decoder: RangeDecoder) -> list[np.ndarray]:
-        """Return the symbols of each encoded sequence, int64 arrays ``(S,)``, read from ``decoder``.
+        """Return the symbols of each encoded sequence, int64 arrays of S symbols, ``(S,)``, read from ``decoder``.
 
-        ``known`` has the length and source of each sequence.
+        Args:
+            known: length (or None if its end is coded) and source of each sequence.
+            decoder: range decoder of the bytes.
         """
 
 
@@ -68,13 +75,17 @@ class ImpossibleSymbolError(ValueError):
 
 
 def cumulative_shares(log_probs: np.ndarray) -> np.ndarray:
-    """Return cumulative integer frequencies for arithmetic coding, int64 ``(n, V + 1)``, from 0 to ``TOTAL``.
+    """Convert probabilities of symbols to cumulative integer frequencies for arithmetic coding.
 
-    The frequency of a symbol is at least 1 if its probability is not zero, else 0. The rest of ``TOTAL`` is distributed
-    by the probabilities, so that no symbol costs more than ``-log2 p - log2(1 - V / TOTAL)`` bits.
+    The frequency of a symbol is at least 1 if its probability is not zero, else 0. The rest of ``TOTAL``, the sum of
+    all frequencies, is distributed by the probabilities, so that no symbol costs more than
+    ``-log2 p - log2(1 - V / TOTAL)`` bits.
 
     Args:
-        log_probs: log-probabilities of V symbols in nats, ``(n, V)``.
+        log_probs: log-probabilities of V symbols in nats for n sequences, ``(n, V)``.
+
+    Returns:
+        The cumulative frequencies, from 0 to ``TOTAL``, int64 ``(n, V + 1)``.
 
     Raises:
         ValueError: if a log-probability is NaN, or if no symbol is possible.
@@ -94,11 +105,11 @@ def cumulative_shares(log_probs: np.ndarray) -> np.ndarray:
 
 
 class _Direction(ABC):
-    """Encoding or decoding as one step of the loop that both share."""
+    """The part of the coding loop that differs between encoding and decoding; there is a subclass for each."""
 
     @abstractmethod
     def event(self, sequence: int, step: int, cumulative: np.ndarray) -> int:
-        """Encode the next event of a sequence, a symbol or its end, or decode it; return its index.
+        """Encode or decode the next event of a sequence, a symbol or its end, and return the event's index.
 
         Args:
             sequence: index of the sequence.
@@ -130,7 +141,7 @@ class _Decoding(_Direction):
 
 
 class StepCoder:
-    """An arithmetic coder that codes several sequences side by side with a model's predictions of the next symbol.
+    """An arithmetic coder that compresses several sequences side by side by a model's predictions of the next symbol.
 
     Args:
         cursor: cursor of a fitted model, in float64.
@@ -148,7 +159,11 @@ class StepCoder:
         self.cursor, self.size, self.has_end, self.at_once = cursor, size, has_end, at_once
 
     def encode(self, examples: Sequence[Example], encoder: RangeEncoder) -> None:
-        """Write the symbols of each example to ``encoder``, followed by its end if the model predicts ends.
+        """Write the symbols of each sequence to ``encoder``, followed by its end if the model predicts ends.
+
+        Args:
+            examples: the encoded sequences, each with its source, if any.
+            encoder: range encoder of the bytes.
 
         Raises:
             ImpossibleSymbolError: if the model gives a symbol or the end probability zero.
@@ -159,9 +174,11 @@ class StepCoder:
         self._go_through(known, _Encoding(events, encoder))
 
     def decode(self, known: Sequence[ToDecode], decoder: RangeDecoder) -> list[np.ndarray]:
-        """Return the symbols of each encoded sequence, int64 arrays ``(S,)``, read from ``decoder``.
+        """Return the symbols of each encoded sequence, int64 arrays of S symbols, ``(S,)``, read from ``decoder``.
 
-        ``known`` has the length and source of each sequence.
+        Args:
+            known: length (or None if its end is coded) and source of each sequence.
+            decoder: range decoder of the bytes.
 
         Raises:
             ValueError: if the data end too early.

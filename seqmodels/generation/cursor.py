@@ -28,44 +28,59 @@ MergedStates = list[tuple[list[int], CursorState]]
 
 
 class Cursor(Protocol):
-    """A fitted model as a chain of one-step predictions, for ``n`` sequences at once.
+    """An interface to run a fitted model step by step on ``n`` sequences at once, predicting and reading each step.
 
-    Its steps are encoded steps: numbers of symbols, or vectors as the model reads them (standardised, for example).
-    ``SequenceModel.cursor()`` makes one and computes what all steps share (tables of inputs, packed weights); many
-    sequences can start from it. States are values: ``advance`` and ``select`` do not change the state that they are
-    given, so several continuations can start from one state. Steps and indices may be on any device.
+    ``start`` returns a state, ``distribution`` predicts the next step from it, and ``advance`` returns the state after
+    that step. Steps are encoded: numbers of symbols, or vectors as the model reads them (standardised, for example).
+    ``SequenceModel.cursor()`` makes a cursor, which computes once what all steps share, and many sequences can start
+    from it. States are values: ``advance`` and ``select`` do not change the state that they are given, so several
+    continuations can start from one state. Steps and indices may be on any device.
     """
 
     def start(self, source: Source = None, n: int = 1) -> CursorState:
         """Return the state of ``n`` sequences before the first step.
 
-        ``source`` is one encoded source for all n sequences, or a list with one for each, of equal length unless the
-        model pads sources.
+        Args:
+            source: encoded source that the sequences are conditioned on, symbols ``(S,)`` or vectors ``(S, D)``: one
+                for all of them, or a list with one for each, of equal length unless the model pads sources. None for a
+                model of p(x).
+            n: number of sequences.
         """
 
     def advance(self, state: CursorState, x: Tensor) -> CursorState:
-        """Return the state after the next step of each sequence: vectors ``x (n, D)`` or symbols ``x (n,)``."""
+        """Return the state after each of n sequences has continued by one known step.
+
+        Args:
+            state: state before the step, which is not changed.
+            x: the step of each sequence, a vector of D features, ``(n, D)``, or a symbol, ``(n,)``.
+        """
 
     def distribution(self, state: CursorState) -> Prediction:
-        """Return the distribution of the next step of each sequence."""
+        """Return the predicted distribution of the next step of each sequence, given the state before that step."""
 
     def select(self, state: CursorState, index: Tensor) -> CursorState:
-        """Return the state of only the sequences ``index (m,)``, in this order; an index may occur more than once."""
+        """Return the part of a state that belongs to some of its sequences.
+
+        Args:
+            state: state of n sequences, which is not changed.
+            index: indices of the sequences in the order of the result, ``(m,)``; an index may occur more than once.
+        """
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The distribution of the next step of n sequences: a mixture of K components, and perhaps an end.
+    """The predicted distribution of the next step of n sequences: a mixture of K components, and possibly an end.
 
     Attributes:
         observation: family of the distribution of a step within a component, such as a Gaussian mixture.
-        output_parameters: parameters of that distribution for each component, ``(n, K, P)``.
+        output_parameters: the P parameters of that distribution for each component, ``(n, K, P)``, in the order that
+            the observation defines.
         log_weights: normalised log-weights of the components, ``(n, K)``, all -inf if no next step is possible; None if
             K is 1.
-        past: the p last steps, ``(n, p, D)``, for observations that depend on them; else None.
+        past: the p last steps of D features, ``(n, p, D)``, for observations that depend on them; else None.
         log_end: log-probability that the sequence has ended, ``(n,)``; None if its length is given.
-        exact_log_continue: log-probability that it continues, ``(n,)``, if known to more digits than ``log(1 -
-            exp(log_end))`` has; else None.
+        exact_log_continue: log-probability that it continues, ``(n,)``, if known to more digits than
+            ``log(1 - exp(log_end))`` has; else None.
     """
 
     observation: Observation
@@ -82,11 +97,22 @@ class Prediction:
 
     @torch.no_grad()
     def log_prob(self, x: Tensor) -> Tensor:
-        """Return the log-probability that the sequence continues with ``x``, ``(n,)`` nats."""
+        """Return the log-probability that each sequence continues, and with the step ``x``, in nats, ``(n,)``.
+
+        Args:
+            x: the next step of each of n sequences, a vector of D features, ``(n, D)``, or a symbol, ``(n,)``.
+        """
         return self._sum_components(self.log_prob_by_component(x)) + self.log_continue
 
     def log_prob_by_component(self, x: Tensor) -> Tensor:
-        """Return the log-probability of ``x`` under each component if the sequence continues, ``(n, K)`` nats."""
+        """Return the log-probability of a step under each of K mixture components, given that the sequence continues.
+
+        Args:
+            x: the next step of each of n sequences, a vector of D features, ``(n, D)``, or a symbol, ``(n,)``.
+
+        Returns:
+            The log-probabilities in nats, ``(n, K)``, without the weights of the components.
+        """
         past = None if self.past is None else self.past.unsqueeze(1)
         # A stream's steps come in float64, and from the CPU.
         x = x.to(self.output_parameters) if x.is_floating_point() else x.to(self.output_parameters.device)
@@ -94,10 +120,16 @@ class Prediction:
 
     @torch.no_grad()
     def full_conditionals(self, x: Tensor) -> Tensor:
-        """Return ``log p(x_d | the other features of x, the past)`` in nats, given that the sequence continues.
+        """Return the log-density of each feature of a step given its other features and the steps before it, in nats.
 
-        The result is ``(n, D)`` float64, a density of the values as the model reads them. It is NaN if the other
-        features already have probability zero, and 0 for a missing feature.
+        It is ``log p(x_d | the other features of x, the past)``, given that the sequence continues.
+
+        Args:
+            x: the next step of each of n sequences, with D features, ``(n, D)``; NaN is missing.
+
+        Returns:
+            The log-densities of the values as the model reads them, ``(n, D)`` float64. They are NaN if the other
+            features already have probability zero, and 0 for a missing feature.
 
         Raises:
             ValueError: if the features cannot be summed out of the observation's density.
@@ -108,7 +140,7 @@ class Prediction:
         return full_conditionals_of_mixture(self._log_weights().double(), components).each.double()
 
     def log_probs(self, *, with_end: bool = True) -> Tensor:
-        """Return the log-probability of every next symbol in nats, ``(n, V)`` float64.
+        """Return the log-probability of each of V symbols as the next one, in nats, ``(n, V)`` float64.
 
         If the model predicts ends, the result is ``(n, V + 1)`` with the end last; with ``with_end=False`` it is
         conditioned on the sequence continuing, ``(n, V)``.
@@ -120,7 +152,7 @@ class Prediction:
         return torch.cat([log_probs + log_continue.unsqueeze(-1), self.log_end.double().unsqueeze(-1)], dim=-1)
 
     def _sum_components(self, log_prob: Tensor) -> Tensor:
-        """Return the log-probabilities of the mixture, ``(n, ...)``, given those of each component, ``(n, K, ...)``."""
+        """Return the log-probability of the mixture, ``(n, ...)``, given that of each component, ``(n, K, ...)``."""
         if self.log_weights is None:
             return log_prob.squeeze(1)
         log_weights = self.log_weights.view(*self.log_weights.shape, *[1] * (log_prob.ndim - 2))
@@ -141,16 +173,19 @@ class Prediction:
         return torch.isneginf(self.log_weights).all(-1)
 
     def weights(self) -> Tensor:
-        """Return the weights of the components, ``(n, K)``, which are uniform if there is no next step.
+        """Return the weights of the K mixture components, ``(n, K)``; they are uniform if no next step is possible.
 
-        So every row can be sampled.
+        Every row can therefore be sampled.
         """
         if self.log_weights is None:
             return self.output_parameters.new_ones(len(self.output_parameters), 1)
         return torch.where(self.has_no_next_step.unsqueeze(-1), 1 / self.log_weights.shape[-1], self.log_weights.exp())
 
     def _log_weights(self) -> Tensor:
-        """Return the logarithm of ``weights``, ``(n, K)``, finite even if a weight underflows."""
+        """Return the log-weights of the K components, ``(n, K)``; they are uniform for sequences without a next step.
+
+        They are finite even if a weight underflows.
+        """
         if self.log_weights is None:
             return self.output_parameters.new_zeros(len(self.output_parameters), 1)
         return torch.where(self.has_no_next_step.unsqueeze(-1), -math.log(self.log_weights.shape[-1]), self.log_weights)
@@ -163,10 +198,11 @@ class Prediction:
         probability that the sequence ends here, 0 if lengths are given.
 
         Args:
-            shift, scale: map from the values that the model reads to raw values, ``(D,)`` each.
+            shift, scale: map from the D features that the model reads to raw values, each ``(D,)``; not used for
+                symbols.
 
         Raises:
-            ValueError: if the past has probability zero, or if the dtype cannot hold the distribution.
+            ValueError: if the steps before have probability zero, or if the dtype cannot hold the distribution.
         """
         import pyro.distributions as dist
 
@@ -199,13 +235,13 @@ class Prediction:
 
 @runtime_checkable
 class ClosedFormCursor(Cursor, Protocol):
-    """A cursor that predicts several steps ahead without drawing the steps between."""
+    """A cursor that predicts several steps ahead in closed form, without drawing the steps between."""
 
     def predictions_ahead(self, state: CursorState, k: int) -> list[Prediction] | None:
         """Return the predictions of the next k steps given only the steps read so far; None if there is no closed form.
 
-        The prediction of step h is conditioned on the sequence having h steps more; its ``log_continue`` is the
-        log-probability of that given h - 1 steps more.
+        The prediction of step h is conditioned on the sequence having h more steps. Its ``log_continue`` is the
+        log-probability of step h given that there were h - 1 more steps.
         """
 
 
@@ -214,7 +250,12 @@ class ReadingCursor(Cursor, Protocol):
     """A cursor that reads many known steps at once, which is faster than one after another."""
 
     def read(self, state: CursorState, x: Tensor) -> CursorState:
-        """Return the state after the next T steps, vectors ``x (n, T, D)`` or symbols ``x (n, T)``, with T ≥ 1."""
+        """Return the state after the next T ≥ 1 known steps of each of n sequences.
+
+        Args:
+            state: state before these steps, which is not changed.
+            x: the steps, vectors of D features, ``(n, T, D)``, or symbols, ``(n, T)``.
+        """
 
 
 @runtime_checkable
@@ -222,56 +263,56 @@ class DrawingCursor(Cursor, Protocol):
     """A cursor that draws several symbols in one call, which is faster than one after another."""
 
     def n_drawn_at_once(self, state: CursorState) -> int:
-        """Return the most steps that ``draw`` can draw from this state; 0 means that it must not be called."""
+        """Return the most steps that ``draw`` can draw from a given state; 0 means that it must not be called."""
 
     def draw(
         self, state: CursorState, x: Tensor, uniform: Tensor, *, may_end: bool
     ) -> tuple[Tensor, Tensor | None, CursorState]:
-        """Draw the next T symbols of each sequence: read ``x``, draw the next symbol as the new ``x``, and repeat.
+        """Draw the next T symbols of n sequences: read ``x``, draw the next symbol as the new ``x``, and repeat.
 
         Args:
-            state: state before the step of ``x``.
+            state: state before ``x`` is read.
             x: the symbols drawn last, ``(n,)``.
             uniform: uniform random numbers ``(T, n)``, float64, to which the inverse cdf of the predictions is applied.
             may_end: False conditions the draws on the sequences continuing.
 
         Returns:
             The symbols drawn, ``(T, n)``; whether their sequence ended before them, bool ``(T, n)``, None if sequences
-            never end; and the state before the step of the last symbols.
+            never end; and the state before the last symbols are read.
         """
 
 
 class SingleSteps(Protocol):
-    """A reader of one sequence, step by step on the CPU, in the form in which a single step is fastest.
+    """An interface to read one sequence step by step on the CPU, with a form of state that makes single steps fast.
 
-    It has a form of its own for a state, which is called ``at``. A state is a value: ``advance`` does not change it.
+    A state in this form is called ``at``. It is a value: ``advance`` does not change it.
     """
 
     def enter(self, state: CursorState) -> Any:
-        """Return the cursor's ``state`` of one sequence converted to this reader's form."""
+        """Convert a cursor's state of one sequence to this reader's own form of a state, and return it."""
 
     def leave(self, at: Any) -> CursorState:
-        """Return this reader's state ``at`` converted to a state of the cursor."""
+        """Convert a state in this reader's own form to a state of the cursor, and return it."""
 
     def advance(self, at: Any, x: np.ndarray) -> tuple[Any, float]:
-        """Return the state after the next step x, and the log-probability of continuing with x, in nats.
+        """Read the next step, and return the state after it and the log-probability of continuing with it, in nats.
 
         Args:
-            at: state in this reader's form.
-            x: the step, a vector ``(D,)`` or a symbol ``()``.
+            at: state in this reader's own form.
+            x: the step as the model reads it, a vector of D features, ``(D,)``, or a symbol, ``()``.
         """
 
 
 @runtime_checkable
 class SteppingCursor(Cursor, Protocol):
-    """A cursor that reads one sequence step by step faster than by ``distribution`` and ``advance``."""
+    """A cursor with a faster way to read one sequence step by step than ``distribution`` and ``advance``."""
 
     def single_steps(self) -> SingleSteps | None:
-        """Return the cursor's reader of single steps; None if it would be no faster."""
+        """Return a reader of one sequence, step by step; None if it would be no faster than the cursor itself."""
 
 
 class StepsOnStates:
-    """A base class of readers of single steps that use the cursor's own states; subclasses define ``advance``."""
+    """The base class of ``SingleSteps`` readers that use the cursor's own states; subclasses define ``advance``."""
 
     def enter(self, state: Any) -> Any:
         return state
@@ -284,12 +325,20 @@ class ScoringCursor(Cursor, Protocol):
     """A cursor that returns the log-probability of a step while it reads the step."""
 
     def advance_and_score(self, state: CursorState, x: Tensor) -> tuple[CursorState, Tensor]:
-        """Return the state after the step ``x`` of each sequence, and ``log p(x_t | x_<t)``, ``(n,)`` float64 nats."""
+        """Return the state after the next step of each of n sequences, and the log-probability of that step.
+
+        Args:
+            state: state before the step, which is not changed.
+            x: the step of each sequence, a vector of D features, ``(n, D)``, or a symbol, ``(n,)``.
+
+        Returns:
+            The state, and ``log p(x_t | x_<t)`` in nats, ``(n,)`` float64.
+        """
 
 
 @dataclass(frozen=True)
 class ScoredSteps(StepsOnStates):
-    """A reader of single steps that calls a cursor's ``advance_and_score``."""
+    """A reader of one sequence, step by step, that calls the ``advance_and_score`` of a cursor."""
 
     cursor: ScoringCursor
 
@@ -300,7 +349,7 @@ class ScoredSteps(StepsOnStates):
 
 @dataclass(frozen=True)
 class StepsOfCursor(StepsOnStates):
-    """A reader of single steps for any cursor, which uses its predictions."""
+    """A reader of one sequence, step by step, for any cursor; it uses the cursor's ``distribution`` and ``advance``."""
 
     cursor: Cursor
 
@@ -311,13 +360,19 @@ class StepsOfCursor(StepsOnStates):
 
 
 def single_steps(cursor: Cursor) -> SingleSteps:
-    """Return the fastest reader of single steps for a cursor."""
+    """Return the fastest reader of one sequence, step by step, that a cursor has."""
     steps = cursor.single_steps() if isinstance(cursor, SteppingCursor) else None
     return StepsOfCursor(cursor) if steps is None else steps
 
 
 def read_steps(cursor: Cursor, state: CursorState, x: Tensor) -> CursorState:
-    """Return the state after T known steps, vectors ``x (n, T, D)`` or symbols ``(n, T)``; T may be 0."""
+    """Return the state of n sequences after T known steps.
+
+    Args:
+        cursor: cursor of the model.
+        state: state before these steps, which is not changed.
+        x: the steps, vectors of D features, ``(n, T, D)``, or symbols, ``(n, T)``; T may be 0.
+    """
     if isinstance(cursor, ReadingCursor):
         for part in x.split(STEPS_AT_ONCE, dim=1) if x.shape[1] else ():
             state = cursor.read(state, part)
@@ -328,7 +383,13 @@ def read_steps(cursor: Cursor, state: CursorState, x: Tensor) -> CursorState:
 
 
 def select_rows(state: StateT, index: Tensor) -> StateT:
-    """Return only the sequences ``index`` of a state that consists of nested tensors, one row per sequence."""
+    """Return the part of a state that belongs to some of its sequences.
+
+    Args:
+        state: a tensor whose first axis is the sequences, or a tuple or dataclass of such tensors; parts that are none
+            of these are kept unchanged.
+        index: indices of the sequences in the order of the result, ``(m,)``.
+    """
     whole: Any = state
     selected = whole
     if isinstance(whole, Tensor):
@@ -341,9 +402,13 @@ def select_rows(state: StateT, index: Tensor) -> StateT:
 
 
 def start_after(cursor: Cursor, source: Source, prefix: Sequence[Any] | np.ndarray, n: int) -> CursorState:
-    """Return the state of ``n`` sequences that all begin with the encoded steps ``prefix``.
+    """Return the state of ``n`` sequences that all begin with the same encoded steps, after these were read.
 
-    ``source`` is one encoded source for all of them, a list with one for each, or None.
+    Args:
+        cursor: cursor of the model.
+        source: one encoded source for all sequences, a list with one for each, or None.
+        prefix: the encoded steps, symbols ``(P,)`` or vectors ``(P, D)``; may be empty.
+        n: number of sequences.
     """
     if isinstance(source, list):
         steps = torch.as_tensor(np.asarray(prefix)) if len(prefix) else torch.empty(0)
@@ -357,6 +422,10 @@ def start_after(cursor: Cursor, source: Source, prefix: Sequence[Any] | np.ndarr
 def source_of_each(source: Source, n: int) -> list[np.ndarray | None]:
     """Return a list with the source of each of ``n`` sequences; the sources may differ in length.
 
+    Args:
+        source: one encoded source for all sequences, a list with one for each, or None.
+        n: number of sequences.
+
     Raises:
         ValueError: if ``source`` is a list with another number of sources.
     """
@@ -368,7 +437,11 @@ def source_of_each(source: Source, n: int) -> list[np.ndarray | None]:
 
 
 def stacked_sources(source: Source, n: int) -> Tensor | None:
-    """Return the sources of ``n`` sequences as one tensor, ``(n, S, D)`` or ``(n, S)``; None if there are none.
+    """Return the sources of ``n`` sequences as one tensor, ``(n, S)`` symbols or ``(n, S, D)`` vectors, or None.
+
+    Args:
+        source: one encoded source of S steps for all sequences, a list with one for each, or None.
+        n: number of sequences.
 
     Raises:
         ValueError: if a list does not have n sources, or they differ in length.

@@ -20,7 +20,7 @@ BELOW_ONE = 1 - 2.0**-52  # a uniform number times this, times a total, is below
 
 @dataclass(frozen=True)
 class Decoding:
-    """The distribution from which steps are drawn; by default the model's own.
+    """The settings of the distribution from which steps are drawn; the default is the model's own distribution.
 
     For symbols, and the end among them if the model predicts ends, ``p^(1/temperature)`` is normalised first. A symbol
     is then kept if it passes every one of ``top_k``, ``top_p`` and ``min_p``, and the remaining probabilities are
@@ -65,7 +65,11 @@ class Decoding:
         return self.top_k is not None or self.top_p is not None or self.min_p is not None
 
     def check_for_vectors(self) -> None:
-        """Raise ValueError if a setting is set that applies to symbols only."""
+        """Check that no setting is set that applies to symbols only, before vectors are drawn.
+
+        Raises:
+            ValueError: if ``top_k``, ``top_p`` or ``min_p`` is set, or ``temperature`` is 0.
+        """
         if self.truncates or self.temperature == 0:
             raise ValueError(
                 "top_k, top_p, min_p and temperature=0 select symbols, but vectors have a density; pass a temperature "
@@ -73,9 +77,13 @@ class Decoding:
             )
 
     def probabilities(self, log_probs: Tensor) -> Tensor:
-        """Return the probabilities from which symbols are drawn, ``(n, V)``, given the model's ``log_probs (n, V)``.
+        """Return the probabilities from which symbols are drawn under these settings, ``(n, V)``.
 
-        The end, if the model predicts it, is one of the V columns. A row without a possible symbol is all zeros.
+        With ``top_k``, ``top_p`` or ``min_p``, a row need not sum to one. A row without a possible symbol is all zeros.
+
+        Args:
+            log_probs: the model's log-probabilities of V symbols for n sequences, ``(n, V)``; the end, if the model
+                predicts it, is one of the V columns.
         """
         if self.temperature == 0:
             best = torch.nn.functional.one_hot(log_probs.argmax(-1), log_probs.shape[-1])
@@ -100,10 +108,11 @@ ANCESTRAL = Decoding()  # ancestral sampling: the model's own distribution
 
 @dataclass(frozen=True)
 class Draw:
-    """A drawn next step of n sequences.
+    """A next step of n sequences that was drawn from their predictions.
 
     Attributes:
-        x: the steps, ``(n, D)`` or ``(n,)``; meaningless for rows that ended or are impossible.
+        x: the steps, vectors of D features, ``(n, D)``, or symbols, ``(n,)``; meaningless for rows that ended or are
+            impossible.
         ended: bool ``(n,)``, True if the sequence ended before the step; None if no sequence can end.
         impossible: bool ``(n,)``, True if neither a step nor an end was possible; None if that never happens.
     """
@@ -118,7 +127,8 @@ class Draws:
     """T consecutive drawn steps of n sequences.
 
     Attributes:
-        x: the steps, ``(T, n, D)`` or ``(T, n)``; meaningless after the end of a sequence.
+        x: the steps, vectors of D features, ``(T, n, D)``, or symbols, ``(T, n)``; meaningless after the end of a
+            sequence.
         ended: bool ``(T, n)``, True if the sequence ended before the step; None if no sequence can end.
         impossible: bool ``(T, n)``, True if neither a step nor an end was possible; None if that never happens.
     """
@@ -146,15 +156,25 @@ class PathCursor(Cursor, Protocol):
     ) -> Iterator[Draws] | None:
         """Return an iterator over draws of the next ``n_steps`` steps from the model's own distribution.
 
-        Return None if steps can only be drawn one by one. With ``may_end=False`` the draws are conditioned on the
-        sequences continuing.
+        Args:
+            state: state before these steps.
+            n_steps: number of steps.
+            generator: generator of the draws.
+            may_end: False conditions the draws on the sequences continuing.
+
+        Returns:
+            The draws of consecutive steps, several at a time; None if steps can only be drawn one by one.
         """
 
 
 def draw(prediction: Prediction, decoding: Decoding, generator: torch.Generator, *, may_end: bool = True) -> Draw:
-    """Draw the next step of each sequence from its prediction, changed by ``decoding``.
+    """Draw the next step of each sequence from its prediction, as changed by the settings ``decoding``.
 
-    With ``may_end=False`` the draws are conditioned on the sequences continuing.
+    Args:
+        prediction: predicted distribution of the next step of n sequences.
+        decoding: temperature and truncation of the distribution.
+        generator: generator of the draws.
+        may_end: False conditions the draws on the sequences continuing.
     """
     log_end = prediction.log_end if may_end else None
     if prediction.observation.emits == "vectors":
@@ -168,9 +188,12 @@ def draw(prediction: Prediction, decoding: Decoding, generator: torch.Generator,
 
 
 def _draw_symbols(prediction: Prediction, log_end: Tensor | None, generator: torch.Generator) -> Draw:
-    """Draw symbols from the model's own distribution.
+    """Draw the next symbol of each of n sequences from the model's own distribution.
 
-    ``log_end (n,)`` is the log-probability of the end; None means that no sequence can end.
+    Args:
+        prediction: predicted distribution of the symbol.
+        log_end: log-probability of the end, ``(n,)``; None means that no sequence can end.
+        generator: generator of the draws.
     """
     p, n_symbols = _probabilities_of_one_component(prediction, generator), prediction.output_parameters.shape[-1]
     index, total = inverse_cdf(p, generator, log_end)
@@ -184,7 +207,7 @@ def _draw_symbols(prediction: Prediction, log_end: Tensor | None, generator: tor
 
 
 def inverse_cdf(p: Tensor, generator: torch.Generator, log_end: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Draw a category for each row of unnormalised probabilities by the inverse cdf.
+    """Draw a category for each of n rows of unnormalised probabilities by the inverse of the cumulative distribution.
 
     Args:
         p: probabilities of V categories, ``(n, V)``, which need not sum to one. A category with probability zero is
@@ -206,7 +229,7 @@ def inverse_cdf(p: Tensor, generator: torch.Generator, log_end: Tensor | None = 
 
 
 def _probabilities_of_one_component(prediction: Prediction, generator: torch.Generator) -> Tensor:
-    """Draw a component of each row's mixture by its weight, and return its probabilities of symbols, ``(n, V)``.
+    """Draw one mixture component for each of n sequences, and return its probabilities of V symbols, ``(n, V)``.
 
     A row without a possible component is all zeros.
     """

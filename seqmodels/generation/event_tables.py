@@ -10,15 +10,15 @@ from seqmodels.generation.cursor import Cursor, Source
 
 @torch.inference_mode()
 def event_log_probs(cursor: Cursor, values: np.ndarray, source: Source = None) -> np.ndarray:
-    """Return the log-probability of every possible symbol at each of S steps of a sequence, ``(S, V)`` in nats.
+    """Return the log-probability of every possible symbol at each of S steps of a sequence, in nats, ``(S, V)``.
 
-    Each row is conditioned on the steps before it. If the model predicts ends, the result is ``(S + 1, V + 1)``, and
-    the last column is the end.
+    There are V symbols, and each row is conditioned on the steps before it. If the model predicts ends, the result is
+    ``(S + 1, V + 1)``, and the last column is the end.
 
     Args:
         cursor: cursor of the model.
         values: the encoded symbols, ``(S,)``.
-        source: encoded source, or None.
+        source: encoded source that the sequence is conditioned on, or None.
     """
     state, log_p = cursor.start(source), []
     for symbol in values:

@@ -37,12 +37,12 @@ ON_GRID = 1e-6  # of a cell; a value this close to a point of the grid counts as
 
 
 class FeatureDistributions(ABC):
-    """One distribution for each of the D features of a step; to add a kind, define the abstract methods below."""
+    """The distribution of each of D features of a step in raw units; to add a kind, define the abstract methods."""
 
     @property
     @abstractmethod
     def n_features(self) -> int:
-        """The number of features D."""
+        """The number D of features, each of which has a distribution."""
 
     @property
     def are_angles(self) -> tuple[bool, ...]:
@@ -52,46 +52,65 @@ class FeatureDistributions(ABC):
     @property
     @abstractmethod
     def mean(self) -> np.ndarray:
-        """The mean of each feature in raw units, ``(D,)``, NaN if there is none; an angle has a mean direction."""
+        """The mean of each feature in raw units, ``(D,)``, NaN if there is none; for an angle, the mean direction."""
 
     @abstractmethod
     def cdf(self, x: np.ndarray) -> np.ndarray:
-        """Return the probabilities ``P(X_d <= x_d)`` of each feature for values ``x (..., D)``, ``(..., D)``."""
+        """Return the cumulative distribution function of each feature, ``P(X_d <= x_d)``.
+
+        Args:
+            x: values of the D features in raw units, ``(..., D)``.
+
+        Returns:
+            The probabilities, ``(..., D)``.
+        """
 
     @abstractmethod
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        """Return the quantiles of each feature at ``levels (Q,)``, ``(Q, D)``.
+        """Return the quantiles of each of the D features at given levels, ``(Q, D)``.
 
-        They are the least values at which the cdf reaches a level; for angles, the ends of shortest arcs (see
-        ``AngleFeatures``).
+        They are the least values at which the cdf reaches a level. For angles, levels q and 1 - q give the ends of the
+        shortest arc with probability ``1 - 2 q``, and level 0.5 gives the median direction.
+
+        Args:
+            levels: levels of the quantiles, ``(Q,)``.
         """
 
     @abstractmethod
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """Return the continuous ranked probability score (CRPS) of observed values ``y (D,)``, ``(D,)``.
+        """Return the continuous ranked probability score (CRPS) of observed values, ``(D,)``.
 
         For the cdf F of a feature it is ``∫ (F(x) - 1{x >= y})² dx``, in the unit of the feature; 0 is best. Matheson
         and Winkler (1976); Gneiting and Raftery (2007), *Strictly proper scoring rules, prediction, and estimation*.
+
+        Args:
+            y: observed value of each of the D features, ``(D,)``.
         """
 
     def crps_or_estimate(self, y: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
-        """Return the CRPS of ``y (D,)``, or an estimate of it from draws if the exact score takes long, ``(D,)``.
+        """Return the CRPS of observed values, or an estimate of it from draws if the exact score takes long, ``(D,)``.
 
-        ``draw`` is a function that returns n draws of all features, ``(n, D)``.
+        The CRPS is the continuous ranked probability score, of which 0 is best.
+
+        Args:
+            y: observed value of each of the D features, ``(D,)``.
+            draw: function that returns n draws of all features, ``(n, D)``; it is called only for an estimate.
         """
         return self.crps(y)
 
     def on_turn_of(self, y: np.ndarray, near: np.ndarray) -> np.ndarray:
-        """Return ``y (..., D)`` with angles shifted by multiples of 2π to be nearest to ``near (..., D)``.
+        """Return ``y`` with angles shifted by multiples of 2π to be nearest to ``near``; other features are unchanged.
 
-        Features that are not angles are unchanged.
+        Args:
+            y: values of the D features, ``(..., D)``.
+            near: values that the angles shall be near, ``(..., D)``.
         """
         return y
 
 
 @dataclass(frozen=True)
 class GaussianFeatures(FeatureDistributions):
-    """Mixtures of C Gaussians, one for each feature.
+    """The distributions of D features that are mixtures of C Gaussians with the same weights.
 
     Attributes:
         weights: weight of each component, ``(C,)``.
@@ -121,23 +140,35 @@ class GaussianFeatures(FeatureDistributions):
         return np.asarray(special.ndtr(self._z(x)) @ self.weights)
 
     def moved(self, shift: np.ndarray, scale: np.ndarray) -> GaussianFeatures:
-        """Return the distribution of ``shift + scale · x`` with a different map for each group of components.
+        """Return the distributions of ``shift + scale · x``, with a different map for each group of components.
 
-        The components are divided into r consecutive groups of equal size; ``shift`` and ``scale`` are ``(r, D)``.
+        Args:
+            shift, scale: the maps, each ``(r, D)``. The components are divided into r consecutive groups of equal size,
+                one for each map.
         """
         n = len(self.weights) // len(shift)
         shift, scale = np.repeat(shift, n, axis=0), np.repeat(scale, n, axis=0)
         return GaussianFeatures(self.weights, shift + scale * self.loc, scale * self.scale)
 
     def _z(self, x: np.ndarray) -> np.ndarray:
-        """Return ``x`` standardised by each component, ``(..., D, C)``."""
+        """Return values of D features standardised by the mean and deviation of each of C components, ``(..., D, C)``.
+
+        Args:
+            x: the values, ``(..., D)``.
+        """
         return np.asarray((np.asarray(x)[..., None] - self.loc.T) / self.scale.T)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         return np.asarray(_gaussian_quantiles(self.weights[None], self.loc[None], self.scale[None], levels)[0])
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """Return the CRPS of ``y (D,)`` in closed form, from all pairs of components (Grimit et al. 2006, eq. 5)."""
+        """Return the continuous ranked probability score (CRPS) of observed values in closed form, ``(D,)``.
+
+        It is computed from all pairs of components (Grimit et al. 2006, eq. 5).
+
+        Args:
+            y: observed value of each of the D features, ``(D,)``.
+        """
         to_truth = self.weights @ _mean_distance(y - self.loc, self.scale)
         spread = np.stack([self._mean_pair_distance(d) for d in range(self.loc.shape[1])])
         return np.asarray(to_truth - 0.5 * spread)
@@ -152,9 +183,13 @@ class GaussianFeatures(FeatureDistributions):
 
 
 def quantiles_of_steps(steps: Sequence[FeatureDistributions], levels: np.ndarray) -> list[np.ndarray]:
-    """Return the quantiles of each step's distribution at ``levels (Q,)``, a list of ``(Q, D)``.
+    """Return the quantiles of the D features of each of several steps, a list of arrays ``(Q, D)``.
 
     Mixtures of the same number of Gaussians are computed together, which is faster.
+
+    Args:
+        steps: distributions of the features, one for each step.
+        levels: levels of the quantiles, ``(Q,)``.
     """
     quantiles: dict[int, np.ndarray] = {}
     alike: dict[tuple[int, ...], list[int]] = {}
@@ -171,7 +206,7 @@ def quantiles_of_steps(steps: Sequence[FeatureDistributions], levels: np.ndarray
 
 
 def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return the quantiles of the D features of k mixtures of C Gaussians, ``(k, Q, D)``.
+    """Return the quantiles of the D features of k mixtures of C Gaussians at Q levels, ``(k, Q, D)``.
 
     Args:
         weights: weights of the components, ``(k, C)``.
@@ -228,14 +263,14 @@ def _mean_distance(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ObservedFeatures(FeatureDistributions, ABC):
-    """Mixtures of C distributions of an observation whose cdfs are known in closed form.
+    """The distributions of D features as mixtures of C distributions of one family, whose cdfs have a closed form.
 
     Args:
-        observation: the observation.
-        output_parameters: output parameters of each component, ``(C, P)`` float64.
+        observation: the family.
+        output_parameters: the P parameters of each component, ``(C, P)`` float64.
         weights: weights of the components, which sum to one, ``(C,)``.
-        shift, scale: raw values are ``shift + scale · z`` for the values z of the observation, ``(1, D)``, or ``(C,
-            D)`` with one map for each component.
+        shift, scale: raw values are ``shift + scale · z`` for the values z of the family; ``(1, D)``, or ``(C, D)``
+            with one map for each component.
     """
 
     observation: Observation
@@ -261,13 +296,21 @@ class ObservedFeatures(FeatureDistributions, ABC):
         return self.crps(y) if len(self.weights) <= MAX_INTEGRATED else crps_of_draws(draw(), y)
 
     def _encoded(self, x: np.ndarray) -> Tensor:
-        """Return raw values ``x (..., D)`` standardised in each component, ``(x - shift) / scale``, ``(..., C, D)``."""
+        """Return raw values of D features as values of each of C components, ``(x - shift) / scale``, ``(..., C, D)``.
+
+        Args:
+            x: the raw values, ``(..., D)``.
+        """
         return torch.as_tensor((np.asarray(x, dtype=np.float64)[..., None, :] - self.shift) / self.scale)
 
     def _cdf_of_feature(self, x: np.ndarray, d: int) -> np.ndarray:
-        """Return the mixture's cdf of feature d at the values ``x (...)``.
+        """Return the mixture's cdf of one feature at given values.
 
         For values on a grid it is a smooth function between the points, not a step function.
+
+        Args:
+            x: values, an array of any shape.
+            d: index of the feature.
         """
         all_features = np.repeat(x[..., None], self.n_features, axis=-1)
         each = self.observation.marginal_cdfs(self.output_parameters, self._encoded(all_features)).numpy()
@@ -279,11 +322,11 @@ class ObservedFeatures(FeatureDistributions, ABC):
 
 @dataclass(frozen=True)
 class DensityFeatures(ObservedFeatures):
-    """Mixtures of densities of reals: Student t, gamma, log-normal or beta densities.
+    """The distributions of D features as mixtures of Student t, gamma, log-normal or beta densities.
 
     Args:
-        powers: power of each feature's transformation h, ``(D,)``, if the mixture is the distribution of ``h(x)`` and x
-            the raw value; None if it is the distribution of x.
+        powers: power λ of each feature's transformation ``h(x) = (sign(x) |x|^λ - 1) / λ``, ``(D,)``, if the mixture is
+            the distribution of h(x) for raw values x; None if it is that of x.
     """
 
     powers: np.ndarray | None = None
@@ -296,9 +339,11 @@ class DensityFeatures(ObservedFeatures):
         return np.array([self._mean_of_feature(d, edges[:, d]) for d in range(self.n_features)])
 
     def moved(self, shift: np.ndarray, scale: np.ndarray) -> DensityFeatures:
-        """Return the distribution of ``shift + scale · x`` with a different map for each group of components.
+        """Return the distributions of ``shift + scale · x``, with a different map for each group of components.
 
-        The components are divided into r consecutive groups of equal size; ``shift`` and ``scale`` are ``(r, D)``.
+        Args:
+            shift, scale: the maps, each ``(r, D)``. The components are divided into r consecutive groups of equal size,
+                one for each map.
         """
         assert self.powers is None, "an encoding scales what it has transformed"
         n = len(self.weights) // len(shift)
@@ -306,7 +351,7 @@ class DensityFeatures(ObservedFeatures):
         return replace(self, shift=shift + scale * self.shift, scale=scale * self.scale)
 
     def density(self, x: np.ndarray) -> np.ndarray:
-        """Return the density of each feature at ``x (..., D)``, ``(..., D)``."""
+        """Return the density of each of the D features at raw values ``x (..., D)``, ``(..., D)``."""
         log_probs = self.observation.marginal_log_probs(self.output_parameters, self._encoded(x))
         of_base = self._mixed(np.exp(log_probs.cpu().numpy()) / self.scale)
         return of_base if self.powers is None else of_base * np.exp(log_slope(np.asarray(x), self.powers))
@@ -323,10 +368,14 @@ class DensityFeatures(ObservedFeatures):
         return super()._encoded(x)
 
     def _mean_of_feature(self, d: int, edges: np.ndarray) -> float:
-        """Return the mean of feature d by integration of the cdf, or NaN if its tails are too heavy for a mean.
+        """Return the mean of one feature by integration of its cdf, or NaN if its tails are too heavy for a mean.
 
-        ``edges`` are its quantiles at ``EDGE_LEVELS``. In a tail, ``P(|x| > q) ~ q^(-1 / s)``; s is estimated from
-        these quantiles, and from s = 1 on there is no mean.
+        In a tail, ``P(|x| > q) ~ q^(-1 / s)``; s is estimated from the outer quantiles, and from s = 1 on there is no
+        mean.
+
+        Args:
+            d: index of the feature.
+            edges: its quantiles at ``EDGE_LEVELS``.
         """
         if not np.isfinite(edges).all():
             return np.nan
@@ -342,19 +391,31 @@ class DensityFeatures(ObservedFeatures):
         return float(result)
 
     def _beyond(self, x: np.ndarray, d: int, sign: float) -> np.ndarray:
-        """Return the tail probability ``P(X_d > x)``, or ``P(X_d <= x)`` if ``sign`` is -1."""
+        """Return the probability that feature d lies above ``x``, or at or below it if ``sign`` is -1."""
         below = self._cdf_of_feature(x, d)
         return 1 - below if sign > 0 else below
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """Return the CRPS of ``y (D,)`` by quadrature between quantiles, refined where a component is narrow."""
+        """Return the continuous ranked probability score (CRPS) of observed values by numerical integration, ``(D,)``.
+
+        The integral is divided at quantiles, and its parts are refined where a component is narrow.
+
+        Args:
+            y: observed value of each of the D features, ``(D,)``.
+        """
         edges = self.quantiles(EDGE_LEVELS)
         middle = np.clip(y, edges[0], edges[-1])
         each = [self._crps_within(d, edges[:, d], float(middle[d])) for d in range(len(y))]
         return np.asarray(np.array(each) + np.abs(y - middle))
 
     def _crps_within(self, d: int, edges: np.ndarray, y: float) -> float:
-        """Return ``∫ (F(x) - 1{x >= y})² dx`` of feature d over the range of ``edges (E,)``, which contains y."""
+        """Return the CRPS of one feature over a range of values, ``∫ (F(x) - 1{x >= y})² dx`` for its cdf F.
+
+        Args:
+            d: index of the feature.
+            edges: E increasing values that divide the range, which contains y, ``(E,)``.
+            y: observed value.
+        """
         if np.isnan(y):
             return np.nan
         if not np.isfinite(edges).all():
@@ -367,7 +428,7 @@ class DensityFeatures(ObservedFeatures):
 
 @dataclass(frozen=True)
 class GridFeatures(ObservedFeatures):
-    """Mixtures of distributions of whole numbers, or of values on a grid of equal steps.
+    """The distributions of D features as mixtures of distributions of whole numbers or of values on a regular grid.
 
     Args:
         widths: distance between neighbouring values of each feature, ``(D,)``.
@@ -381,7 +442,7 @@ class GridFeatures(ObservedFeatures):
         return super().cdf(below)
 
     def _nearest(self, x: np.ndarray) -> np.ndarray:
-        """Return the values of the grid nearest to raw ``x (..., D)``."""
+        """Return the values of the grid nearest to raw values of D features, ``x (..., D)``."""
         if self.observation.grid(len(self.widths)) is None:
             return np.asarray(np.round(x)) + 0.0  # not -0
         encoded = self.observation.nearest(torch.as_tensor((x - self.shift[0]) / self.scale[0])).numpy()
@@ -392,9 +453,12 @@ class GridFeatures(ObservedFeatures):
         return self._nearest(result)
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """Return the CRPS of ``y (D,)`` as a sum over the values of the grid, ``(D,)``.
+        """Return the continuous ranked probability score (CRPS) of observed values as a sum over the grid, ``(D,)``.
 
         An integral replaces the sum between quantiles that are many values apart.
+
+        Args:
+            y: observed value of each of the D features, ``(D,)``.
         """
         edges = self.quantiles(EDGE_LEVELS)
         return np.array([self._crps_of_feature(d, edges[:, d], float(y[d])) for d in range(len(y))])
@@ -420,7 +484,11 @@ class GridFeatures(ObservedFeatures):
 
 @dataclass(frozen=True)
 class EmpiricalFeatures(FeatureDistributions):
-    """The empirical distributions of n draws ``x (n, D)``."""
+    """The empirical distributions of D features, each a step function with equal jumps at n draws.
+
+    Args:
+        x: the draws in raw units, ``(n, D)``.
+    """
 
     x: np.ndarray
 
@@ -444,7 +512,11 @@ class EmpiricalFeatures(FeatureDistributions):
 
 @dataclass(frozen=True)
 class JoinedFeatures(FeatureDistributions):
-    """The distributions of several groups of features, side by side."""
+    """The distributions of all features of a step, joined from those of consecutive groups of features.
+
+    Args:
+        groups: distributions of each group, in the order of the features.
+    """
 
     groups: Sequence[FeatureDistributions]
 
@@ -486,10 +558,15 @@ class JoinedFeatures(FeatureDistributions):
 
 @dataclass(frozen=True)
 class PowerFeatures(FeatureDistributions):
-    """The distributions of raw values x of which the power transformation h(x) has the distribution ``base``.
+    """The distributions of D features whose power transformations have known distributions.
 
-    Because h increases, cdf and quantiles follow directly from ``base``; means and scores are integrals over h by
-    Gauss-Legendre quadrature. ``powers (D,)`` has the power of each feature.
+    The transformation of a raw value x is ``h(x) = (sign(x) |x|^λ - 1) / λ``, or ``log x`` for λ = 0. Because h
+    increases, cdf and quantiles follow directly from those of h(x); means and scores are integrals over h by
+    Gauss-Legendre quadrature.
+
+    Args:
+        base: distributions of h(x).
+        powers: power λ of each feature, ``(D,)``.
     """
 
     base: FeatureDistributions
@@ -501,7 +578,7 @@ class PowerFeatures(FeatureDistributions):
 
     @property
     def mean(self) -> np.ndarray:
-        """The mean of each feature, ``(D,)``, as ``∫_0^∞ (1 - F) dx - ∫_-∞^0 F dx`` for its cdf F.
+        """The mean of each feature in raw units, ``(D,)``, as ``∫_0^∞ (1 - F) dx - ∫_-∞^0 F dx`` for its cdf F.
 
         The outermost probability ``TAIL`` at each end is left out of the integrals.
         """
@@ -528,18 +605,18 @@ class PowerFeatures(FeatureDistributions):
         return np.asarray(below + above + outside)
 
     def _slope(self, h: np.ndarray) -> np.ndarray:
-        """Return ``dx / dh``, which converts an integral over x to one over h."""
+        """Return the derivative ``dx / dh`` at values h of the power transformation h(x), ``h (..., D)``."""
         return np.asarray(np.exp(-log_slope(inverse_power(h, self.powers), self.powers)))
 
 
 @dataclass(frozen=True)
 class CellFeatures(FeatureDistributions):
-    """Distributions of D features that are predicted as histograms over the cells of a partition of the reals.
+    """The distributions of D features that are predicted as histograms over the cells of a partition of the reals.
 
-    It is a mixture of r histograms, and histogram i is over z in ``x = shift_i + scale_i z``.
+    Each is a mixture of r histograms; histogram i is the distribution of z for raw values ``x = shift_i + scale_i z``.
 
     Args:
-        cells: the partition (edges of the cells) of each feature.
+        cells: the partition of each feature: edges of the cells, and how values are distributed within each.
         weights: weights of the histograms, which sum to one, ``(r,)``.
         probabilities: for each feature, the probabilities of its k cells in each histogram, ``(r, k)``.
         shift, scale: map from z to raw values for each histogram, ``(r, D)``.
@@ -565,16 +642,27 @@ class CellFeatures(FeatureDistributions):
         return np.stack([self._cdf_of_feature(z[..., d], d) for d in range(len(self.cells))], axis=-1)
 
     def _cdf_of_feature(self, z: np.ndarray, d: int) -> np.ndarray:
-        """Return the mixture's cdf of feature d where histogram i is evaluated at ``z[..., i]``, for ``z (..., r)``."""
+        """Return the mixture's cdf of one feature, with each histogram evaluated at a value of its own.
+
+        Args:
+            z: values in the units of each of the r histograms, ``(..., r)``.
+            d: index of the feature.
+
+        Returns:
+            The probabilities, ``(...)``.
+        """
         cells, p = self.cells[d], self.probabilities[d]
         cell, row = cells.cell(z), np.arange(len(p))
         below = np.cumsum(p, axis=1) - p
         return np.asarray((below[row, cell] + p[row, cell] * cells.cdf(z, cell)) @ self.weights)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        """Return the quantiles at ``levels (Q,)``, ``(Q, D)``, by bisection between those of the r histograms.
+        """Return the quantiles of each of the D features at given levels, ``(Q, D)``.
 
-        For a single histogram they have a closed form.
+        They are found by bisection between those of the r histograms; for a single histogram they have a closed form.
+
+        Args:
+            levels: levels of the quantiles, ``(Q,)``.
         """
         each = np.stack([self._quantiles_of_feature(levels, d) for d in range(len(self.cells))], axis=-1)
         each = self.shift + self.scale * each  # (Q, r, D)
@@ -588,7 +676,12 @@ class CellFeatures(FeatureDistributions):
         return np.asarray(high)
 
     def _quantiles_of_feature(self, levels: np.ndarray, d: int) -> np.ndarray:
-        """Return the quantiles of z of feature d in each histogram, ``(Q, r)``."""
+        """Return the quantiles of one feature in each of the r histograms, ``(Q, r)``, in the histograms' units.
+
+        Args:
+            levels: levels of the quantiles, ``(Q,)``.
+            d: index of the feature.
+        """
         cells, p = self.cells[d], self.probabilities[d]
         above = np.cumsum(p, axis=1)
         level = np.asarray(levels)[:, None]
@@ -598,9 +691,13 @@ class CellFeatures(FeatureDistributions):
         return cells.quantile(np.clip(within, TAIL, 1 - TAIL), cell)
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """Return the CRPS of ``y (D,)`` by Gauss-Legendre quadrature, which is exact between the edges of cells.
+        """Return the continuous ranked probability score (CRPS) of observed values by quadrature, ``(D,)``.
 
-        If there are more than ``MOST_EDGES`` edges, only some of them divide the integral.
+        The range of Gauss-Legendre quadrature is divided at the edges of cells, between which it is exact; of more than
+        ``MOST_EDGES`` edges, only some are used.
+
+        Args:
+            y: observed value of each of the D features, ``(D,)``.
         """
         low, high = self.quantiles(np.array([TAIL, 1 - TAIL]))
         middle = np.clip(y, low, high)
@@ -608,7 +705,14 @@ class CellFeatures(FeatureDistributions):
         return np.asarray(np.array(each) + np.abs(y - middle))
 
     def _crps_within(self, d: int, low: float, y: float, high: float) -> float:
-        """Return the part of the CRPS of feature d from ``low`` to ``high``: ``∫ (F(x) - 1{x >= y})² dx``."""
+        """Return the CRPS of one feature over a range of values, ``∫ (F(x) - 1{x >= y})² dx`` for its cdf F.
+
+        Args:
+            d: index of the feature.
+            low: lower end of the range.
+            y: observed value, within the range.
+            high: upper end of the range.
+        """
         shift, scale = self.shift[:, d], self.scale[:, d]
         inner = np.sort((shift[:, None] + scale[:, None] * self.cells[d].edges).ravel())
         inner = inner[(inner > low) & (inner < high)][:: max(1, len(inner) // MOST_EDGES)]
@@ -620,10 +724,13 @@ class CellFeatures(FeatureDistributions):
 
 
 def _integral(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return ``∫ f`` from ``low (D,)`` to ``high (D,)`` for each of D features, ``(D,)``, by Gauss-Legendre quadrature.
+    """Return the integral of a function for each of D features by Gauss-Legendre quadrature, ``(D,)``.
 
-    ``f`` maps points ``(N, D)`` to values of the same shape. The range is divided into ``N_PARTS`` parts of ``N_NODES``
-    nodes.
+    The range is divided into ``N_PARTS`` parts of ``N_NODES`` nodes.
+
+    Args:
+        f: function that maps N points of each feature, ``(N, D)``, to values of the same shape.
+        low, high: limits of the integral, each ``(D,)``.
     """
     nodes, weights = np.polynomial.legendre.leggauss(N_NODES)
     within = ((np.arange(N_PARTS)[:, None] + 0.5 * (1 + nodes)) / N_PARTS).reshape(-1, 1)  # (N, 1), from 0 to 1
@@ -632,9 +739,13 @@ def _integral(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.n
 
 
 def _adaptive_integral(f: Callable[[np.ndarray], np.ndarray], ends: np.ndarray) -> float:
-    """Return ``∫ f`` from the first to the last of increasing ``ends (E,)``, by Gauss-Legendre quadrature.
+    """Return the integral of a function over a range by Gauss-Legendre quadrature.
 
-    Each of the E - 1 intervals is halved until halving it no longer changes its integral.
+    Each interval of the range is halved until halving it no longer changes its integral.
+
+    Args:
+        f: function that maps an array of points to values of the same shape.
+        ends: E increasing points that divide the range into E - 1 intervals, ``(E,)``.
     """
     nodes, weights = np.polynomial.legendre.leggauss(N_NODES)
 
@@ -657,11 +768,15 @@ def _adaptive_integral(f: Callable[[np.ndarray], np.ndarray], ends: np.ndarray) 
 
 
 def crps_of_draws(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return an unbiased estimate of the CRPS of values ``y (D,)`` from independent ``draws (n, D)``, ``(D,)``.
+    """Return an unbiased estimate of the continuous ranked probability score (CRPS) from independent draws, ``(D,)``.
 
     It is ``1/n Σ_i |x_i - y| - 1/(2 n (n-1)) Σ_ij |x_i - x_j|`` (Gneiting and Raftery 2007), with n - 1 as in Ferro
     (2014), *Fair scores for ensemble forecasts*, so that its mean does not depend on n. It is NaN for fewer than two
     draws.
+
+    Args:
+        draws: n draws of D features from the predicted distribution, ``(n, D)``.
+        y: observed value of each feature, ``(D,)``.
     """
     n = len(draws)
     if n < 2:

@@ -53,7 +53,7 @@ class Forecast:
             ``step``) continues their times by their constant step, or by their calendar frequency (months, business
             days). It is missing for a sequence whose times have neither, and there is no such column if no sequence's
             have.
-        history: the sequences that the steps follow.
+        history: the n sequences that the forecast steps follow.
         quantiles: the levels of the quantiles.
         are_angles: for vectors, True for each feature that is an angle; else empty.
     """
@@ -78,19 +78,21 @@ class Forecast:
 
     @cached_property
     def paths(self) -> list[Any]:
-        """A list that has, for each sequence, n joint draws of its next k steps in raw units.
+        """A list that has, for each sequence, n simulated paths: joint draws of its next k steps in raw units.
 
-        An entry is an array ``(n, k, D)`` for vectors, NaN after the end of a path; an array ``(n, k)`` of integers or
-        strings for symbols, -1 after the end; or a list of n strings for text. If the frame is a mean over paths, these
-        are the paths.
+        An entry is an array ``(n, k, D)`` for vectors of D features, NaN after the end of a path; an array ``(n, k)``
+        of integers or strings for symbols, -1 after the end; or a list of n strings for text. If the frame is a mean
+        over paths, these are the paths.
         """
         return [_raw_paths(draw(), self._encoding) for draw in self._draw_paths]
 
     @checked
     def plot(self, ax: Axes | Sequence[Axes] | None = None, **options: Any) -> Axes | Panels:
-        """Draw a fan chart of one sequence; ``options`` are the arguments of ``seqmodels.plot.forecast``.
+        """Draw a fan chart of one sequence: its last steps and the quantiles of its forecast.
 
-        ``ax`` is the axes to draw on, or several of them; None makes new ones.
+        Args:
+            ax: axes to draw on, or several of them; None makes new ones.
+            options: further arguments of ``seqmodels.plot.forecast``, such as the sequence to draw.
         """
         return plot.forecast(self, ax, **options)
 
@@ -106,9 +108,21 @@ def forecast(
     random_state: int | None,
     inputs: Sequence[Any] | None = None,
 ) -> Forecast:
-    """Return the forecast of data that the model can read.
+    """Return the forecast of the next ``k`` steps of each sequence.
 
-    This is the implementation of ``SequenceModel.forecast``, which describes the arguments.
+    Args:
+        model: the fitted model.
+        data: the sequences to continue, after they were checked by the model.
+        k: number of steps ahead.
+        quantiles: increasing levels of the quantiles, between 0 and 1.
+        n: number of simulated paths, for steps without a closed form.
+        top_k: number of most probable symbols to list at each step; None lists all.
+        random_state: seed of the paths; None uses the model's.
+        inputs: for a model that reads inputs, raw inputs of the k steps ahead for each sequence; else None.
+
+    Raises:
+        ValueError: if an argument is out of its range, if the model is a tagger, if inputs or times of the steps ahead
+            are missing, or if a sequence has probability zero.
     """
     import pandas as pd
 
@@ -146,14 +160,26 @@ def forecast(
 
 
 def _in_zone_of(history: Sequences, inputs: Any) -> Any:
-    """Return inputs of the steps ahead with times converted to the time zone of ``history``; other inputs unchanged."""
+    """Return inputs of the steps ahead with their times converted to the time zone of the sequences.
+
+    Args:
+        history: the sequences.
+        inputs: inputs of one sequence, as an array or by name; without times they are unchanged.
+    """
     if _by_name(inputs):
         return {name: in_unit(inputs[name], history.time_unit) if name == TIME else inputs[name] for name in inputs}
     return in_unit(inputs, history.time_unit)
 
 
 def _with_inputs_ahead(model: GenerativeModel, data: Data, inputs: Sequence[Any] | None, k: int) -> list[Example]:
-    """Return the encoded sequences, each with the inputs of the k steps after it."""
+    """Return the encoded sequences, each with the standardised inputs of its steps and of the k steps after it.
+
+    Args:
+        model: the fitted model.
+        data: the raw sequences, with the inputs of their own steps.
+        inputs: raw inputs of the k steps ahead for each sequence, or None.
+        k: number of steps ahead.
+    """
     examples, known = model._setting().examples(data, may_have_no_steps=True), encoded_ahead(model, data, inputs, k)
     if known is None:
         return examples
@@ -166,8 +192,15 @@ def _with_inputs_ahead(model: GenerativeModel, data: Data, inputs: Sequence[Any]
 def encoded_ahead(model: GenerativeModel, data: Data, inputs: Sequence[Any] | None, k: int) -> list[np.ndarray] | None:
     """Return the standardised inputs of the k steps after each sequence, ``(k, U)``; None if there are none.
 
+    Args:
+        model: the fitted model, which may read U inputs.
+        data: the sequences.
+        inputs: raw inputs of the k steps ahead for each sequence, each an array ``(k, U)`` or a mapping by name, or
+            None.
+        k: number of steps ahead.
+
     Raises:
-        ValueError: inputs are missing, are not read, or are not of every sequence.
+        ValueError: inputs are missing, are not read, or are not given for every sequence.
     """
     if model._input_scaling is None or inputs is None:
         encode_inputs(model, inputs, k)  # refuses inputs that are missing or not read
@@ -181,7 +214,17 @@ def encoded_ahead(model: GenerativeModel, data: Data, inputs: Sequence[Any] | No
 def inputs_with_times(
     data: Data, k: int, inputs: Sequence[Any] | None, times: Sequence[Any] | None
 ) -> Sequence[Any] | None:
-    """Return the inputs of the k steps after each sequence together with their times, if these are given."""
+    """Return the raw inputs of the k steps after each sequence together with their times, if these are given.
+
+    Args:
+        data: the sequences.
+        k: number of steps ahead.
+        inputs: inputs of the steps ahead by name for each sequence, or None.
+        times: times of the steps ahead for each sequence; None returns ``inputs`` unchanged.
+
+    Raises:
+        ValueError: if the times or inputs are not a list with one entry for each sequence.
+    """
     if times is None:
         return inputs
     n = len(data.X)
@@ -194,9 +237,14 @@ def inputs_with_times(
 def check_arguments(
     model: GenerativeModel, k: int, quantiles: Sequence[float], n: int, *, k_name: str = "k"
 ) -> np.ndarray:
-    """Return the levels of the quantiles, ``(Q,)``, after checking the arguments of a forecast.
+    """Check the arguments of a forecast, and return the levels of its quantiles as an array, ``(Q,)``.
 
-    ``k_name`` is the name of the argument ``k`` in messages.
+    Args:
+        model: the fitted model.
+        k: number of steps ahead.
+        quantiles: levels of the quantiles.
+        n: number of simulated paths.
+        k_name: name of the argument ``k`` in messages.
 
     Raises:
         ValueError: if an argument is out of its range, or if the model is a tagger.
@@ -217,7 +265,14 @@ def check_arguments(
 
 
 def feature_names(history: Sequences, encoding: Encoding) -> Sequence[Any]:
-    """Return the names of the features for a frame: from the data, else from the fit, else their numbers."""
+    """Return the names of the features of a forecast.
+
+    They are the names in the data or, if there are none, those in the data of the fit, and else the features' numbers.
+
+    Args:
+        history: the sequences that are forecast.
+        encoding: the model's encoding, which keeps the names of the fit.
+    """
     names = encoding.names if history.features is None else history.features
     return range(encoding.n_features) if names is None else names
 
@@ -225,7 +280,8 @@ def feature_names(history: Sequences, encoding: Encoding) -> Sequence[Any]:
 def _times_ahead(history: Sequences, k: int) -> list[np.ndarray] | None:
     """Return the times of the k steps after each sequence, ``(k,)``; None if no sequence's times can be continued.
 
-    Warn of sequences whose times have no constant step or calendar frequency; their times are missing.
+    A warning is issued if some sequences have times without a constant step or calendar frequency; their times ahead
+    are missing (NaT or NaN).
     """
     if history.times is None:
         return None
@@ -246,6 +302,10 @@ def _times_ahead(history: Sequences, k: int) -> list[np.ndarray] | None:
 def _times_that_go_on(history: Sequences, k: int) -> list[Mapping[str, np.ndarray]]:
     """Return the times of the k steps after each sequence as an input: ``{TIME: times}``, or ``{}`` without times.
 
+    Args:
+        history: the sequences, whose times are continued by their constant step or calendar frequency.
+        k: number of steps ahead.
+
     Raises:
         ValueError: if the times of a sequence have no constant step or calendar frequency.
     """
@@ -262,7 +322,13 @@ def _times_that_go_on(history: Sequences, k: int) -> list[Mapping[str, np.ndarra
 
 
 def _with_times_ahead(history: Sequences, inputs: list[Any], k: int) -> list[Any]:
-    """Return inputs of the k steps ahead in which those by name have times: where they have none, times go on."""
+    """Add the times of the steps ahead to the inputs of sequences that lack them, by continuing the sequence's times.
+
+    Args:
+        history: the sequences.
+        inputs: inputs of the k steps ahead for each sequence; only those given by name get times.
+        k: number of steps ahead.
+    """
     lacking = [i for i, each in enumerate(inputs) if _by_name(each) and TIME not in each]
     if not lacking or len(inputs) != len(history):  # which is refused elsewhere
         return inputs
@@ -271,9 +337,12 @@ def _with_times_ahead(history: Sequences, inputs: list[Any], k: int) -> list[Any
 
 
 def _given_times(inputs: Sequence[Any] | None, history: Sequences, time_column: int) -> list[np.ndarray] | None:
-    """Return the times of the steps ahead that the user gave for each sequence; None if the sequences have no times.
+    """Return the times of the steps ahead that are among the given inputs of each sequence; None if there are none.
 
-    In inputs that are not given by name they are the column ``time_column``.
+    Args:
+        inputs: inputs of the steps ahead for each sequence, as an array or by name.
+        history: the sequences.
+        time_column: column of the times in inputs that are not given by name.
     """
     if inputs is None or history.times is None:
         return None
@@ -352,7 +421,10 @@ def _rows_of_symbols(
 
 
 def _symbols(encoding: Encoding) -> list[Any]:
-    """Return each encoded symbol in raw form; symbols of text as characters, an incomplete byte as ``\\xe9``."""
+    """Return each encoded symbol in raw form.
+
+    A symbol of text is a string of its characters, with ``\\xe9`` for a byte that is no whole character.
+    """
     if isinstance(encoding, Text):
         return [symbol.decode(errors="backslashreplace") for symbol in encoding.spelling()]
     return list(encoding.decode(np.arange(encoding.size)))

@@ -22,12 +22,19 @@ from seqmodels.generation.decoding import Draws
 class InputCursor(Cursor, Protocol):
     """A cursor of a model that reads inputs; ``given`` must be called before ``distribution`` or ``advance``.
 
+    Inputs are known variables of each step that the model conditions on.
+
     Raises:
         ValueError: in ``distribution`` and ``advance``, if the inputs of the next step have not been given.
     """
 
     def given(self, state: CursorState, inputs: Tensor) -> CursorState:
-        """Return the state with the U standardised inputs of the next step of n sequences, ``(n, U)``."""
+        """Return the state after it was told the inputs of the next step, which must precede the step's prediction.
+
+        Args:
+            state: state of n sequences after the steps before.
+            inputs: the U standardised inputs of the next step of each sequence, ``(n, U)``.
+        """
 
 
 @runtime_checkable
@@ -35,12 +42,12 @@ class UnseenCursor(Protocol):
     """A cursor that has a closed form for its state after a step whose value is missing."""
 
     def unseen(self, state: CursorState) -> CursorState | None:
-        """Return the state after a next step whose value is missing; None if there is no closed form."""
+        """Return the state after a next step whose value is missing; None if there is no closed form for it."""
 
 
 @runtime_checkable
 class PathCursorGivenInputs(Protocol):
-    """A cursor of a model with inputs that draws many steps of each sequence in one call, if their inputs are known."""
+    """A cursor of a model with inputs that draws many steps in one call, if their inputs are known in advance."""
 
     def draw_path_given(
         self, state: CursorState, inputs: Tensor, n_steps: int, generator: torch.Generator, *, may_end: bool
@@ -48,8 +55,8 @@ class PathCursorGivenInputs(Protocol):
         """Return an iterator over draws of the next ``n_steps`` steps, or None if steps can only be drawn one by one.
 
         Args:
-            state: state with the inputs of the next step.
-            inputs: standardised inputs of the S steps after the next one, ``(n, S, U)``.
+            state: state of n sequences, which has been given the inputs of the next step.
+            inputs: the U standardised inputs of the S steps after the next one, ``(n, S, U)``.
             n_steps: number of steps.
             generator: generator of the draws.
             may_end: False conditions the draws on the sequences continuing.
@@ -73,11 +80,12 @@ class GivenState:
 
 @dataclass(frozen=True)
 class CursorGivenInputs:
-    """An ordinary cursor over sequences whose inputs are known in advance, for a model that reads inputs.
+    """A cursor of a model that reads inputs, for sequences whose inputs are all known in advance.
 
     Attributes:
         cursor: cursor of the model.
-        inputs: the U standardised inputs of S steps, ``(S, U)`` for all sequences, or ``(n, S, U)``.
+        inputs: the U standardised inputs of the first S steps, ``(S, U)`` if all n sequences have the same, or
+            ``(n, S, U)``.
     """
 
     cursor: InputCursor
@@ -91,7 +99,7 @@ class CursorGivenInputs:
         return self._given(replace(state, state=self.cursor.advance(state.state, x), t=state.t + 1))
 
     def distribution(self, state: GivenState) -> Prediction:
-        """Return the prediction of the next step.
+        """Return the prediction of the next step, given the steps before it and its own inputs.
 
         Raises:
             ValueError: if its inputs are not known.
@@ -130,9 +138,12 @@ class CursorGivenInputs:
 
 
 def with_inputs(cursor: Cursor, inputs: np.ndarray | Tensor | None) -> Cursor:
-    """Return the cursor combined with the U standardised inputs of S steps, ``(S, U)`` or ``(n, S, U)``.
+    """Combine a cursor with the inputs of all steps, so that they need not be given step by step.
 
-    If ``inputs`` is None, return the cursor unchanged.
+    Args:
+        cursor: cursor of a model that reads inputs.
+        inputs: the U standardised inputs of S steps, ``(S, U)`` for all sequences, or ``(n, S, U)``; None returns the
+            cursor unchanged.
     """
     if inputs is None:
         return cursor
@@ -140,7 +151,14 @@ def with_inputs(cursor: Cursor, inputs: np.ndarray | Tensor | None) -> Cursor:
 
 
 def refuse_without_inputs(inputs: Any) -> None:
-    """Raise ValueError if ``inputs``, the inputs of the next step, is None."""
+    """Check that the inputs of the next step are known.
+
+    Args:
+        inputs: the inputs, or None if they are not known.
+
+    Raises:
+        ValueError: if they are None.
+    """
     if inputs is None:
         raise ValueError(
             "the model reads inputs, and those of the next step are not known; pass inputs= of every step that is read "

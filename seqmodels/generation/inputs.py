@@ -30,7 +30,18 @@ DEFAULT_MAX_LENGTH = 1000  # steps, if the lengths of the fit's targets are not 
 
 
 class GenerativeModel(Protocol):
-    """The interface of a fitted model that generation needs; every ``SequenceModel`` has it."""
+    """The interface of a fitted model that sampling, search and forecasts need; every ``SequenceModel`` has it.
+
+    Attributes:
+        encoding_: fitted encoding of the sequences that are generated (the targets of a model of p(y | x)).
+        source_encoding_: fitted encoding of the sources; None if they are not read.
+        measure_: what the model's log-probabilities are about, such as whether it is a model of p(y | x).
+        length_: ``"stop"`` if the model predicts the ends of sequences, ``"given"`` if it does not.
+        target_lengths_: lengths of the targets of the fit; None if they are not known.
+        random_state: default seed of draws.
+        dtype: precision that the model was made with.
+        device: device that the model was made with.
+    """
 
     encoding_: Encoding
     source_encoding_: Encoding | None
@@ -52,52 +63,74 @@ class GenerativeModel(Protocol):
         """The standardisation of the inputs that the model reads; None if it reads none."""
 
     def cursor(self, n_steps: int | None = None) -> Cursor:
-        """Return the model as a chain of one-step predictions.
+        """Return a cursor, which runs the model step by step: it predicts the next step and then reads it.
 
-        ``n_steps`` is about how many steps will be taken, so that the work can be prepared; None means many.
+        Args:
+            n_steps: about how many steps will be taken, so that the work can be prepared; None means many.
         """
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
-        """Return the log-probability of each raw sequence in nats, ``(n,)``."""
+        """Return the log-probability of each of n raw sequences in nats, ``(n,)``.
+
+        Args:
+            X: the sequences or, for a model of p(y | x), the sources.
+            y: the targets, for a model of p(y | x); else None.
+        """
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        """Return the log-probability of each step of each example, ``(S,)`` float64 nats, given the steps before it."""
+        """Return the log-probability of each of the S steps of each encoded sequence, ``(S,)`` float64, in nats.
+
+        Each is conditioned on the steps before it.
+        """
 
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
         """Return the most probable target of each encoded source; None if it can only be found by a search."""
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
-        """Group histories whose states can be replaced by one without changing the weighted probability of any future.
+        """Group partial sequences whose states one state can replace without changing the probability of a future.
 
         Args:
-            log_weights: logarithm of the weight of each history.
-            states: state of the cursor after each history.
+            log_weights: logarithm of the weight of each partial sequence.
+            states: state of the cursor after each of them.
 
         Returns:
-            For each group, the indices of its histories and the state that replaces theirs.
+            For each group, the indices of its partial sequences and the state that replaces theirs.
         """
 
     def _filtered(self, state: CursorState) -> np.ndarray:
-        """Return the filtered probabilities of K hidden states at a state of the cursor, ``(K,)``.
+        """Return the probabilities of K hidden states given the steps read so far, ``(K,)``.
+
+        Args:
+            state: state of the model's cursor, for one sequence.
 
         Raises:
             AttributeError: the model has no hidden states.
+            ValueError: no step has been read.
         """
 
     def _reads_missing(self) -> bool:
-        """Return True if the model sums out missing values."""
+        """Return True if the model can read missing values, which it sums out."""
 
     def _setting(self) -> Setting:
-        """Return the encodings and the measure of the fitted model; NotFittedError if it is not fitted."""
+        """Return the encodings, the observation and the measure of the fitted model as one value.
+
+        Raises:
+            NotFittedError: if the model is not fitted.
+        """
 
     def _device(self) -> torch.device:
         """Return the device on which the model computes."""
 
 
 def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
-    """Return the encoded steps of a raw prefix: symbols ``(P,)`` or vectors ``(P, D)``.
+    """Encode a raw prefix, the known beginning of a sequence, and return its P steps.
 
-    P is 0 for None or an empty prefix.
+    Args:
+        model: the fitted model.
+        item: the raw prefix, one sequence of the kind that the model was fitted on; None for none.
+
+    Returns:
+        The encoded steps, symbols ``(P,)`` or vectors ``(P, D)``; P is 0 for None or an empty prefix.
 
     Raises:
         ValueError: if the model cannot read the prefix.
@@ -118,21 +151,40 @@ def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
 
 
 def step_encoder_after(model: GenerativeModel, prefix: Any) -> StepEncoder | None:
-    """Return the encoder of the step after a raw ``prefix`` of a series; None for a model of other data."""
+    """Return the state of a model's encoding after a raw prefix, which maps the next frame to an encoded step.
+
+    Return None if the encoding of a step does not depend on the steps before it.
+
+    Args:
+        model: the fitted model.
+        prefix: raw prefix, or None.
+    """
     if not isinstance(model.encoding_, SeriesEncoding):
         return None
     return model.encoding_.step_encoder(raw_frames(model, prefix))
 
 
 def raw_frames(model: GenerativeModel, prefix: Any) -> np.ndarray:
-    """Return the frames of a raw prefix of vectors, ``(P, D)`` float64; P is 0 for None or an empty prefix."""
+    """Return the P frames of a raw prefix of vectors of D features as an array, ``(P, D)`` float64.
+
+    Args:
+        model: the fitted model.
+        prefix: raw prefix; P is 0 if it is None or empty.
+    """
     if prefix is None or len(prefix) == 0:
         return np.zeros((0, model.encoding_.n_features))
     return as_frames(Sequences([prefix]).items[0])
 
 
 def encode_source(model: GenerativeModel, source: Any) -> np.ndarray | None:
-    """Return the encoded steps of a raw source, symbols ``(S,)`` or vectors ``(S, D)``; None if the model reads none.
+    """Encode a raw source, and return its S steps, symbols ``(S,)`` or vectors ``(S, D)``.
+
+    Args:
+        model: the fitted model.
+        source: the raw source that a target is conditioned on; None for a model of p(x).
+
+    Returns:
+        The encoded steps; None if the model reads no sources or ignores them.
 
     Raises:
         ValueError: if the source is missing, if the model has no sources, or if it cannot read this one.
@@ -154,7 +206,7 @@ def encode_inputs(model: GenerativeModel, inputs: Any, n: int | None) -> np.ndar
 
     Args:
         model: the fitted model.
-        inputs: raw inputs, as an array or by name.
+        inputs: raw inputs, as an array ``(n, U)`` or a mapping by name; None if the model reads none.
         n: number of steps; None takes it from the inputs.
 
     Raises:
@@ -171,9 +223,18 @@ def encode_inputs(model: GenerativeModel, inputs: Any, n: int | None) -> np.ndar
 
 
 def encode_inputs_from_start(model: GenerativeModel, inputs: Any, n: int | None) -> np.ndarray | None:
-    """Return the standardised inputs of the first n raw steps, without those that an encoding of series consumes.
+    """Return the U standardised inputs of the encoded steps of a sequence, given those of its first n raw steps.
 
-    Such an encoding, like differencing, consumes the first F frames; the result is ``(n - F, U)``.
+    An encoding such as differencing has no encoded step for the first F frames, whose inputs are left out. F is 0 for
+    other encodings.
+
+    Args:
+        model: the fitted model.
+        inputs: raw inputs of the n raw steps, as an array or by name; None if the model reads none.
+        n: number of raw steps; None takes it from the inputs.
+
+    Returns:
+        The inputs, ``(n - F, U)``; None for a model that reads none.
 
     Raises:
         ValueError: if inputs are missing, or if the model does not read them.
@@ -183,15 +244,24 @@ def encode_inputs_from_start(model: GenerativeModel, inputs: Any, n: int | None)
 
 
 def n_steps_of_prefix(model: GenerativeModel, prefix: Any, encoded: np.ndarray) -> int:
-    """Return the number of steps of a raw prefix that have inputs.
+    """Return the number of steps of a prefix that have inputs of their own.
 
-    These are its frames for a model of series, and otherwise its ``encoded`` steps.
+    For a model whose encoding may difference frames these are the raw frames, and otherwise the encoded steps.
+
+    Args:
+        model: the fitted model.
+        prefix: raw prefix, or None.
+        encoded: its encoded steps.
     """
     return len(raw_frames(model, prefix)) if isinstance(model.encoding_, SeriesEncoding) else len(encoded)
 
 
 def with_times(inputs: Any, times: Any) -> Any:
-    """Return inputs by name with ``times`` added as the time input; ``times=None`` returns ``inputs``.
+    """Return inputs by name with ``times`` added to them as one more input.
+
+    Args:
+        inputs: mapping or data frame from names to values; None if there are no other inputs.
+        times: times of the same steps; None returns ``inputs`` unchanged.
 
     Raises:
         ValueError: if there are inputs that are not given by name.
@@ -206,7 +276,12 @@ def with_times(inputs: Any, times: Any) -> Any:
 
 
 def raw_step(model: GenerativeModel, x: Any) -> Any:
-    """Return one raw step (a frame, a symbol or a piece of text) as a sequence of length one."""
+    """Return one raw step as a sequence of length one, which an encoding can read.
+
+    Args:
+        model: the fitted model.
+        x: a frame, a symbol or a piece of text; masked values become NaN.
+    """
     if isinstance(x, str) and model.encoding_.reads == "symbols":
         x = np.array(x, dtype=object)
     item = x if isinstance(x, str) else as_array(0, x)[None]
@@ -221,7 +296,10 @@ def numpy_generator(generator: torch.Generator) -> np.random.Generator:
 
 
 def decoding_affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
-    """Return ``(shift, scale)``, each ``(D,)``: raw values are ``shift + scale · x`` for encoded x."""
+    """Return the map from the D encoded features x to raw values, ``shift + scale · x``, as ``(shift, scale)``.
+
+    Both are tensors ``(D,)`` in the precision of the model.
+    """
     dtype = getattr(torch, model.dtype_)
     shift, scale = (torch.as_tensor(values, dtype=dtype) for values in model.encoding_.affine())
     return shift, scale
@@ -230,7 +308,11 @@ def decoding_affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
 def n_new_steps(model: GenerativeModel, length: int | None, source: np.ndarray | None, n_prefix: int) -> int | None:
     """Return the number of steps to generate after a prefix; None if they are drawn until the model predicts the end.
 
-    It is ``length`` or, for a tagger, the number of steps by which the source is longer than the prefix.
+    Args:
+        model: the fitted model.
+        length: number of steps that was asked for, or None. For a tagger the source determines it.
+        source: encoded source, or None.
+        n_prefix: number of steps of the prefix.
 
     Raises:
         ValueError: if ``length`` is not a number of steps, if it differs from what the source leaves, or if it is None
@@ -247,9 +329,12 @@ def n_new_steps(model: GenerativeModel, length: int | None, source: np.ndarray |
 
 
 def most_steps(model: GenerativeModel, max_length: int | None, n_source: int) -> int:
-    """Return the most steps of a target that a search tries, for a source of ``n_source`` steps.
+    """Return the largest number of steps of a target that a search tries.
 
-    It is ``max_length`` or, if that is None, a bound that was learned from the lengths of targets in training.
+    Args:
+        model: the fitted model.
+        max_length: that number; None takes a bound that was learned from the lengths of targets in training.
+        n_source: number of steps of the source.
     """
     if max_length is not None:
         return max_length
@@ -258,7 +343,11 @@ def most_steps(model: GenerativeModel, max_length: int | None, n_source: int) ->
 
 
 def with_enough_precision(model: GenerativeModel, *encoded: np.ndarray | None) -> GenerativeModel:
-    """Return the model, or a copy that computes in float64 if squares of the ``encoded`` values overflow float32.
+    """Return the model, or a copy that computes in float64 if float32 cannot hold the squares of given values.
+
+    Args:
+        model: the fitted model.
+        encoded: arrays of encoded values that the model will read; None is skipped.
 
     Raises:
         ValueError: if float64 cannot hold them either.

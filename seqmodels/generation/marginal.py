@@ -29,9 +29,22 @@ PruningName = Literal["best", "drawn"]
 def log_prob_marginal(
     model: GenerativeModel, X: Any, y: Any, *, beam: int | None, pruning: PruningName, random_state: int
 ) -> np.ndarray:
-    """Return the log-probability of each text summed over its tokenisations, in nats, ``(n,)``.
+    """Return the log-probability of each of n texts summed over its tokenizations, in nats, ``(n,)``.
 
-    This is the implementation of ``SequenceModel.log_prob_marginal``, which describes the arguments.
+    A tokenisation is a sequence of symbols that spells the text. The result is a lower bound or an unbiased estimate
+    unless all tokenizations are summed.
+
+    Args:
+        model: the fitted model of text.
+        X: the texts or, for a model of p(y | x), the sources.
+        y: the texts, for a model of p(y | x); else None.
+        beam: number of partial tokenizations that are continued from each byte, besides the encoding's own; None
+            continues all.
+        pruning: ``"best"`` continues the most probable ones, ``"drawn"`` draws them for an unbiased estimate.
+        random_state: seed of the draws.
+
+    Raises:
+        ValueError: if ``beam`` or ``pruning`` is out of its range, or if the model is a tagger.
     """
     _check_arguments(model, beam, pruning)
     canonical = model.log_prob(X, y)
@@ -75,7 +88,9 @@ def _pruning(name: PruningName, random_state: int, steps: np.ndarray) -> Pruning
 
 @dataclass(frozen=True)
 class Lattice:
-    """All symbols that can occur in a text of N bytes, by the byte at which they begin.
+    """All symbols that can occur in a text of N bytes, ordered by the byte at which they begin.
+
+    Every path from the first byte to the end of the text is a tokenisation.
 
     Args:
         edges: for each byte, the pairs ``(symbol, end)`` of all symbols whose spelling matches the text from that byte
@@ -88,7 +103,7 @@ class Lattice:
 
     @classmethod
     def from_spelling(cls, canonical: np.ndarray, spelling: Sequence[bytes]) -> Lattice:
-        """Return the lattice of a text.
+        """Return the lattice of a text: all symbols that can occur at each of its bytes.
 
         Args:
             canonical: symbols of the encoding's own tokenisation of the text.
@@ -109,10 +124,10 @@ class Lattice:
 
 @dataclass(frozen=True)
 class Partial:
-    """A partial tokenisation of a text up to some byte, or several of them merged.
+    """A partial tokenisation of a text, symbols that spell it up to some byte, or several of them merged.
 
     Args:
-        log_weight: log-probability in nats; after resampling, that of all the partial tokenisations that this one
+        log_weight: log-probability in nats; after resampling, that of all the partial tokenizations that this one
             represents.
         state: state of the cursor before ``symbol``, or after the last symbol if ``symbol`` is None.
         symbol: last symbol, if the cursor has not read it yet; else None.
@@ -126,24 +141,35 @@ class Partial:
 
 
 class Pruning(ABC):
-    """A rule that selects which partial tokenisations that end at a byte are continued; to add one, define ``keep``.
+    """A rule that selects which partial tokenizations of a text are continued from a byte; to add one, define ``keep``.
 
-    The beginning of the encoding's own (canonical) tokenisation is always continued.
+    A partial tokenisation is a sequence of symbols that spells the text up to that byte. The beginning of the
+    encoding's own (canonical) tokenisation is always continued.
     """
 
     @abstractmethod
     def keep(self, partials: list[Partial], n: int) -> list[Partial]:
-        """Return at most ``n`` of the partial tokenisations."""
+        """Return at most ``n`` of the partial tokenizations, possibly with changed weights.
+
+        Args:
+            partials: partial tokenizations that end at the same byte.
+            n: most of them that are returned.
+        """
 
     def __call__(self, partials: list[Partial], beam: int | None) -> list[Partial]:
-        """Return the canonical partial tokenisation and ``beam`` of the others; all of them if ``beam`` is None."""
+        """Return the canonical partial tokenisation and ``beam`` of the others; all of them if ``beam`` is None.
+
+        Args:
+            partials: partial tokenizations that end at the same byte.
+            beam: number of others that are kept.
+        """
         others = [partial for partial in partials if not partial.canonical]
         kept = others if beam is None or len(others) <= beam else self.keep(others, beam)
         return [partial for partial in partials if partial.canonical] + kept
 
 
 class KeepBest(Pruning):
-    """A pruning rule that keeps the most probable partial tokenisations, so that the sum is a lower bound."""
+    """A pruning rule that keeps the most probable partial tokenizations, so that their sum is a lower bound."""
 
     def keep(self, partials: list[Partial], n: int) -> list[Partial]:
         return sorted(partials, key=lambda partial: partial.log_weight, reverse=True)[:n]
@@ -151,11 +177,14 @@ class KeepBest(Pruning):
 
 @dataclass
 class UnbiasedResampling(Pruning):
-    """A pruning rule that resamples partial tokenisations so that the sum is an unbiased estimate.
+    """A pruning rule that draws which partial tokenizations to keep, so that the sum is an unbiased estimate.
 
-    For a threshold ``c``, partial tokenisations of weight ``c`` or more are kept unchanged; each of the others is kept
+    For a threshold ``c``, partial tokenizations of weight ``c`` or more are kept unchanged; each of the others is kept
     with probability ``weight / c`` and then has weight ``c``. Fearnhead and Clifford (2003), *On-line inference for
     hidden Markov models via particle filters*.
+
+    Args:
+        rng: generator of the draws.
     """
 
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
@@ -188,21 +217,22 @@ def log_prob_over_tokenisations(
     source: np.ndarray | None = None,
     past: Sequence[Any] | np.ndarray = (),
 ) -> float:
-    """Return the log-probability of a text in nats, summed over the tokenisations that pruning keeps.
+    """Return the log-probability of a text in nats, summed over the tokenizations that a pruning rule keeps.
 
-    The canonical tokenisation is always kept. Every tokenisation passes each byte at most once, so the beams are a set
-    of tokenisations or, with resampling, give an unbiased estimate of the sum over all. The model reads a symbol only
-    if the partial tokenisation that ends with it is kept, so the cost is ``beam`` steps of the model for each byte.
+    A tokenisation is a sequence of symbols that spells the text; the encoding's own (canonical) one is always kept.
+    Every tokenisation passes each byte at most once, so the beams are a set of tokenizations or, with resampling, give
+    an unbiased estimate of the sum over all. The model reads a symbol only if the partial tokenisation that ends with
+    it is kept, so the cost is ``beam`` steps of the model for each byte.
 
     Args:
         cursor: cursor over the lattice's symbols.
-        merge_states: function that merges histories whose futures are the same up to their weights.
-        lattice: symbols that can occur in the text.
-        pruning: rule that selects partial tokenisations.
-        beam: number of partial tokenisations continued from each byte besides the canonical one; None continues all.
+        merge_states: function that merges partial tokenizations whose futures are the same up to their weights.
+        lattice: symbols that can occur in the text, by the byte at which they begin.
+        pruning: rule that selects partial tokenizations.
+        beam: number of partial tokenizations continued from each byte besides the canonical one; None continues all.
         has_end: True if the model predicts ends; the probability of the end is then included.
         source: encoded source of the text; None if there is none.
-        past: encoded text that came before, in one tokenisation.
+        past: symbols of the text that came before, in one tokenisation.
     """
     from scipy.special import logsumexp
 
@@ -224,7 +254,13 @@ def log_prob_over_tokenisations(
 
 
 def _advanced(cursor: Cursor, merge_states: MergeStates, partials: list[Partial]) -> list[Partial]:
-    """Return the partial tokenisations after reading their last symbols, merged if their futures are the same."""
+    """Return the partial tokenizations after reading their last symbols, merged if their futures are the same.
+
+    Args:
+        cursor: cursor of the model.
+        merge_states: function that merges those whose futures are the same up to their weights.
+        partials: partial tokenizations that end at the same byte.
+    """
     from scipy.special import logsumexp
 
     states = [

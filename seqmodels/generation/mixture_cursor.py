@@ -15,32 +15,37 @@ from seqmodels.observations import Categorical, OneOf
 
 
 class MemberWeights(Protocol):
-    """Weights of the K members of a mixture, which change with the probabilities of the steps that are read.
+    """An interface of rules for the weights of the K members of a mixture, which follow the steps that are read.
 
-    Their state is a row of S numbers for each sequence.
+    The state of the weights is a row of S numbers for each of n sequences.
     """
 
     @property
     def are_fixed(self) -> bool:
-        """True if the weights never change."""
+        """True if the weights never change, whatever steps are read."""
 
     def start(self, n: int) -> np.ndarray:
-        """Return the state before the first step of n sequences, ``(n, S)``."""
+        """Return the state of the weights before the first step of n sequences, ``(n, S)``."""
 
     def log_weights(self, state: np.ndarray) -> np.ndarray:
-        """Return the normalised log-weights of the next step, ``(n, K)``."""
+        """Return the normalised log-weights of the K members for the next step, ``(n, K)``, in the state ``(n, S)``."""
 
     def after(self, state: np.ndarray, log_p: np.ndarray) -> np.ndarray:
-        """Return the state after a step, ``(n, S)``; ``log_p (n, K)`` is its log-probability under each member."""
+        """Return the state of the weights after a step, ``(n, S)``.
+
+        Args:
+            state: state before the step, ``(n, S)``.
+            log_p: log-probability of the step under each of the K members, ``(n, K)``.
+        """
 
 
 @dataclass(frozen=True)
 class MixtureState:
-    """State of a ``MixtureCursor`` for n sequences.
+    """The state of a ``MixtureCursor``, which predicts with a mixture of models, for n sequences.
 
     Attributes:
         members: state of each member's cursor.
-        weights: state of the weights, ``(n, S)``, as ``MemberWeights`` defines it.
+        weights: state of the weights of the members, S numbers for each sequence, ``(n, S)``.
     """
 
     members: tuple[CursorState, ...]
@@ -49,11 +54,11 @@ class MixtureState:
 
 @dataclass(frozen=True)
 class MixtureCursor:
-    """A predictor, step by step, for a mixture ``Σ_k w_t(k) p_k(x_t | x_<t)`` whose weights follow the steps.
+    """A cursor (step-by-step predictor) of a mixture ``Σ_k w_t(k) p_k(x_t | x_<t)`` whose weights follow the steps.
 
     Attributes:
         members: cursors of the K members.
-        weights: rule by which the weights change.
+        weights: rule by which the weights change with the steps that are read.
         columns: for each member, the columns of the mixture's inputs that it reads.
     """
 
@@ -62,15 +67,30 @@ class MixtureCursor:
     columns: list[list[int]]
 
     def given(self, state: MixtureState, inputs: Tensor) -> MixtureState:
-        """Return the state with all inputs of the next step, ``(n, U)``, which members read before they predict it."""
+        """Return the state after it was told the inputs of the next step, which members read before they predict it.
+
+        Args:
+            state: state of n sequences after the steps before.
+            inputs: the U inputs of the next step, ``(n, U)``, of which each member reads its own columns.
+        """
         return replace(state, members=given_to_each(self.members, state.members, self.columns, inputs))
 
     def start(self, source: Source = None, n: int = 1) -> MixtureState:
-        """Return the state before the first step of ``n`` sequences."""
+        """Return the state of ``n`` sequences before the first step.
+
+        Args:
+            source: encoded source for all sequences, a list with one for each, or None.
+            n: number of sequences.
+        """
         return MixtureState(tuple(cursor.start(source, n) for cursor in self.members), self.weights.start(n))
 
     def advance(self, state: MixtureState, x: Tensor) -> MixtureState:
-        """Return the state after every member has read the step ``x``, ``(n, ...)``, and the weights were updated."""
+        """Return the state after every member has read a step and the weights were updated.
+
+        Args:
+            state: state of n sequences before the step.
+            x: the step of each sequence, a vector of D features, ``(n, D)``, or a symbol, ``(n,)``.
+        """
         weights = state.weights
         if not self.weights.are_fixed:
             log_p = [_numpy(p.log_prob(x.to(p.output_parameters.device))) for p in self._predictions(state)]
@@ -79,7 +99,7 @@ class MixtureCursor:
         return MixtureState(members, weights)
 
     def distribution(self, state: MixtureState) -> Prediction:
-        """Return the mixture of the members' predictions."""
+        """Return the prediction of the next step: the mixture of the members' predictions with the current weights."""
         predictions = self._predictions(state)
         log_weights = torch.as_tensor(self.weights.log_weights(state.weights)).to(
             predictions[0].output_parameters.device
@@ -88,7 +108,7 @@ class MixtureCursor:
         return mix(predictions, log_weights)
 
     def select(self, state: MixtureState, index: Tensor) -> MixtureState:
-        """Return the state of the sequences ``index``, ``(m,)``."""
+        """Return the part of a state that belongs to the sequences with the indices ``index (m,)``."""
         members = tuple(cursor.select(s, index) for cursor, s in zip(self.members, state.members, strict=True))
         return MixtureState(members, state.weights[index.cpu().numpy()])
 
@@ -99,13 +119,13 @@ class MixtureCursor:
 def given_to_each(
     members: list[Cursor], states: tuple[CursorState, ...], columns: list[list[int]], inputs: Tensor
 ) -> tuple[CursorState, ...]:
-    """Return the state of each member after it was given those inputs of the next step that it reads.
+    """Return the state of each member after it was told those inputs of the next step that it reads.
 
     Args:
-        members: cursors of the members.
+        members: cursors of the members of a mixture.
         states: their states, which are returned unchanged for members that read no inputs.
         columns: for each member, the columns of ``inputs`` that it reads.
-        inputs: all inputs of the next step, ``(n, U)``.
+        inputs: all U inputs of the next step, ``(n, U)``.
     """
     return tuple(
         cast(InputCursor, cursor).given(state, inputs[:, read]) if read else state
@@ -114,9 +134,11 @@ def given_to_each(
 
 
 def mixed_symbols(predictions: list[Prediction], log_weights: Tensor) -> Prediction:
-    """Mix the predictions of K members into one prediction of symbols, a ``Categorical``.
+    """Mix the predictions of K members into one prediction of symbols, a ``Categorical`` distribution.
 
-    ``log_weights``, ``(n, K)`` float64, are the log-weights of the members for n sequences.
+    Args:
+        predictions: prediction of each member for n sequences.
+        log_weights: log-weights of the members, ``(n, K)`` float64.
     """
     log_p = torch.stack([p.log_probs() for p in predictions], dim=1)  # (n, K, V), or V + 1 with the end
     has_end = predictions[0].log_end is not None
@@ -124,9 +146,12 @@ def mixed_symbols(predictions: list[Prediction], log_weights: Tensor) -> Predict
 
 
 def categorical(log_p: Tensor, has_end: bool, like: Prediction) -> Prediction:
-    """Return a prediction of symbols with log-probabilities ``log_p``, ``(n, V)`` float64.
+    """Return a prediction of symbols with given log-probabilities.
 
-    If ``has_end``, there is one more column for the end, the last. The result has the dtype of ``like``, a prediction.
+    Args:
+        log_p: log-probabilities of V symbols for n sequences, ``(n, V)`` float64, or ``(n, V + 1)`` with the end last.
+        has_end: True if the last column is the end.
+        like: prediction whose dtype the result has.
     """
     symbols = log_p[:, :-1] if has_end else log_p
     log_continue = torch.logsumexp(symbols, -1)  # (n,)
@@ -138,9 +163,11 @@ def categorical(log_p: Tensor, has_end: bool, like: Prediction) -> Prediction:
 
 
 def mixed_vectors(predictions: list[Prediction], log_weights: Tensor) -> Prediction:
-    """Mix the predictions of K members into one prediction of vectors, with the components of all members.
+    """Mix the predictions of K members into one prediction of vectors, with the mixture components of all members.
 
-    ``log_weights``, ``(n, K)`` float64, are the log-weights of the members for n sequences.
+    Args:
+        predictions: prediction of each member for n sequences.
+        log_weights: log-weights of the members, ``(n, K)`` float64.
     """
     log_end = log_continue = None
     if predictions[0].log_end is not None:
@@ -160,14 +187,14 @@ def mixed_vectors(predictions: list[Prediction], log_weights: Tensor) -> Predict
 
 
 def _components(prediction: Prediction) -> Tensor:
-    """Return the log-weights of a prediction's M components, ``(n, M)`` float64; -inf if no next step is possible."""
+    """Return the log-weights of the M components of a prediction, ``(n, M)`` float64; -inf without a next step."""
     if prediction.log_weights is None:
         return prediction.output_parameters.new_zeros(len(prediction.output_parameters), 1, dtype=torch.float64)
     return prediction.log_weights.double()
 
 
 def _joined_past(predictions: list[Prediction]) -> Tensor | None:
-    """Return the past, ``(n, p, D)``, of the member that looks back farthest; None if no member looks back."""
+    """Return the past steps, ``(n, p, D)``, of the prediction that looks back farthest; None if none looks back."""
     pasts = [p.past for p in predictions if p.past is not None]
     return max(pasts, key=lambda past: past.shape[1]) if pasts else None
 

@@ -38,13 +38,13 @@ def feature_distributions(
 ) -> FeatureDistributions | None:
     """Return the distribution of each feature of the next vector in raw units, given that the sequence continues.
 
-    It is a mixture of the predictions for r sequences, such as simulated paths of one sequence.
+    Each is a mixture of the predictions for r sequences, such as simulated paths of one sequence.
 
     Args:
         prediction: prediction for n sequences.
         rows: the r sequences.
         weights: weights of the sequences, not all zero, ``(r,)``.
-        shift, scale: raw values are ``shift + scale · x`` for encoded x, each ``(D,)`` float64.
+        shift, scale: raw values of the D features are ``shift + scale · x`` for encoded x, each ``(D,)`` float64.
         step: for a series, the map by which the next vector of each of the n sequences is encoded, which replaces
             ``shift`` and ``scale``; else None.
 
@@ -70,10 +70,10 @@ def feature_distributions(
 def _of_raw_frames(
     encoded: FeatureDistributions, step: StepMap, shift: np.ndarray, scale: np.ndarray
 ) -> FeatureDistributions | None:
-    """Return the distributions of the next raw frame of a series, given those of the encoded frame; None if unknown.
+    """Return the distribution of each feature of a raw frame, given those of the encoded frame; None if unknown.
 
     Args:
-        encoded: mixtures that consist of r groups of components.
+        encoded: distributions of the D encoded features, mixtures that consist of r groups of components.
         step: map from raw frame to encoded frame, with its power transformation.
         shift, scale: the map's numbers for each group, ``(r, D)``.
     """
@@ -84,14 +84,14 @@ def _of_raw_frames(
 def _of_cells(
     prediction: Prediction, rows: slice, weights: np.ndarray, step: StepMap, cells: ProductCells
 ) -> FeatureDistributions:
-    """Return the distribution of each feature of a raw frame, given predictions of the cell in which the frame lies.
+    """Return the distribution of each feature of a raw frame, given predictions of the cell in which it lies.
 
     Args:
         prediction: prediction of the cell, a symbol, for n sequences.
         rows: the r sequences that are mixed. Sequences with equal maps become one histogram.
-        weights: weights of the sequences, ``(r,)``.
+        weights: weights of the r sequences, ``(r,)``.
         step: for each of the n sequences, the map from raw frame to the values that are divided into cells.
-        cells: the cells.
+        cells: the partition of the values of each feature into cells; a symbol stands for one cell of each.
     """
     log_probs = prediction.log_probs(with_end=False).cpu().numpy()[rows]
     kept = weights > 0
@@ -110,8 +110,12 @@ def _of_cells(
 def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) -> FeatureDistributions | None:
     """Return the distributions of raw values ``shift + scale · x``, given those of encoded x.
 
-    Return None if a feature is not a density of reals. ``shift`` and ``scale`` are ``(r, D)``, for each of r groups of
-    components of equal size.
+    Args:
+        encoded: distributions of D encoded features, mixtures that consist of r groups of components of equal size.
+        shift, scale: the map for each group, ``(r, D)``.
+
+    Returns:
+        The distributions; None if a feature is not a density of reals.
     """
     if isinstance(encoded, JoinedFeatures):
         at = np.cumsum([group.n_features for group in encoded.groups])[:-1]
@@ -121,7 +125,12 @@ def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) ->
 
 
 def _powered(features: FeatureDistributions, powers: np.ndarray) -> FeatureDistributions:
-    """Return the distributions of x if ``features`` are those of its power transformation with ``powers (D,)``."""
+    """Return the distributions of x, given those of its power transformation h(x).
+
+    Args:
+        features: distributions of h(x) for D features.
+        powers: power of each feature, ``(D,)``.
+    """
     if isinstance(features, JoinedFeatures):
         parts = np.split(powers, np.cumsum([group.n_features for group in features.groups])[:-1])
         return JoinedFeatures([_powered(*each) for each in zip(features.groups, parts, strict=True)])
@@ -191,17 +200,25 @@ class _Gaussians:
     scale: np.ndarray
 
     def mixture(self, log_weights: Tensor) -> GaussianFeatures:
-        """Return the mixture of the C mixtures with the given log-weights ``(C,)`` as one mixture of Gaussians."""
+        """Return the mixture of the C mixtures of Gaussians as one mixture.
+
+        Args:
+            log_weights: log-weight of each of the C mixtures, ``(C,)``.
+        """
         weights = (log_weights.to(self.log_weights)[:, None] + self.log_weights).flatten().softmax(0)
         return GaussianFeatures(weights.numpy(), self.loc, self.scale)
 
     def split(self, n: int) -> list[_Gaussians]:
-        """Return ``n`` groups of equally many consecutive mixtures."""
+        """Divide the C mixtures of Gaussians into ``n`` groups of equally many consecutive ones, and return them."""
         parts = (np.split(each, n) for each in (self.loc, self.scale))
         return [_Gaussians(*part) for part in zip(self.log_weights.chunk(n), *parts, strict=True)]
 
     def without_impossible(self, log_weights: Tensor) -> GaussianFeatures:
-        """Return the result of ``mixture``, leaving out the mixtures whose weight is zero."""
+        """Return the mixture of those of the C mixtures of Gaussians whose weight is not zero, as one mixture.
+
+        Args:
+            log_weights: log-weight of each of the C mixtures, ``(C,)``.
+        """
         kept = log_weights > -torch.inf
         if bool(kept.all()):
             return self.mixture(log_weights)
@@ -210,9 +227,15 @@ class _Gaussians:
 
 
 def _components(observation: Observation, output_parameters: Tensor, shift: Tensor, scale: Tensor) -> _Gaussians | None:
-    """Return C Gaussian mixtures with output parameters ``(C, P)`` as arrays in raw units, ``shift + scale · x``.
+    """Return C mixtures of Gaussians as arrays in raw units.
 
-    Return None if the observation is not a Gaussian mixture, or if a parameter is not finite.
+    Args:
+        observation: family of the mixtures.
+        output_parameters: the P parameters of each mixture, ``(C, P)``.
+        shift, scale: raw values of the D features are ``shift + scale · x``, each ``(D,)``.
+
+    Returns:
+        The mixtures; None if the observation is not a Gaussian mixture, or if a parameter is not finite.
     """
     if type(observation) is not GaussianMixture:  # a subclass may define another density
         return None
@@ -226,15 +249,18 @@ def _components(observation: Observation, output_parameters: Tensor, shift: Tens
 def mixtures_of_steps(
     predictions: Sequence[Prediction], shift: Tensor, scale: Tensor, step: StepMap | None = None
 ) -> list[list[FeatureDistributions | None]] | None:
-    """Return the result of ``feature_distributions`` for each sequence of k predictions, computed together.
+    """Return the distributions of the features at each of k steps of n sequences, if all are Gaussian mixtures.
 
-    Return None if one is not a mixture of Gaussians. Components that are the same at all steps, as those of an HMM, are
-    computed once.
+    They are in raw units, equal those of ``feature_distributions`` and are computed together. Components that are the
+    same at all steps, as those of an HMM, are computed once.
 
     Args:
         predictions: predictions of k steps for n sequences.
-        shift, scale: raw values are ``shift + scale · x`` for encoded x, each ``(D,)``.
+        shift, scale: raw values of the D features are ``shift + scale · x`` for encoded x, each ``(D,)``.
         step: for a series, the map by which vectors are encoded, which replaces ``shift`` and ``scale``; else None.
+
+    Returns:
+        A list for each step of the distributions for each sequence; None if one is not a mixture of Gaussians.
     """
     first = predictions[0]
     table = first.output_parameters
@@ -263,7 +289,11 @@ def mixtures_of_steps(
 
 
 def _of_gaussians(mixture: Any) -> GaussianFeatures | None:
-    """Return a Pyro mixture from ``Observation.distribution`` as ``GaussianFeatures``; None if it is not Gaussian."""
+    """Convert a Pyro mixture of Gaussians to arrays; None if the distribution is not one.
+
+    Args:
+        mixture: Pyro distribution that ``Observation.distribution`` returned.
+    """
     from torch import distributions
 
     if not isinstance(mixture, distributions.MixtureSameFamily):
@@ -279,7 +309,12 @@ def _of_gaussians(mixture: Any) -> GaussianFeatures | None:
 
 
 def features_of_draws(x: np.ndarray, are_angles: Sequence[bool]) -> FeatureDistributions:
-    """Return the empirical distribution of each of D features of draws ``x (n, D)``; angles are smoothed."""
+    """Return the empirical distribution of each of D features, given draws of them; angles are smoothed.
+
+    Args:
+        x: n draws in raw units, ``(n, D)``.
+        are_angles: True for each feature that is an angle.
+    """
     groups: list[FeatureDistributions] = []
     at = 0
     for is_angle, run in groupby(are_angles):

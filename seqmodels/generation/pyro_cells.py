@@ -18,12 +18,12 @@ from seqmodels.encodings.step_maps import StepMap
 
 
 class CellDistribution(TorchDistribution):
-    """A Pyro distribution over raw vectors x whose encoded values z are predicted by the cell in which they lie.
+    """A Pyro distribution over raw vectors x, for a model that predicts the cell in which their encoded values z lie.
 
-    Its density is ``P(cell of z) p(z | cell of z) |dz / dx|``.
+    A cell is an interval of values for each feature. The density is ``P(cell of z) p(z | cell of z) |dz / dx|``.
 
     Args:
-        step: map between x and z for one frame, with the cells.
+        step: map between x and z for one frame, with the partition into cells.
         log_probs: normalised log-probabilities of the V cells, ``(V,)`` float64.
     """
 
@@ -52,12 +52,20 @@ class CellDistribution(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """The mean of each feature in raw units, ``(D,)``; NotImplementedError if the encoding takes powers."""
+        """The mean of each of the D features in raw units, ``(D,)``.
+
+        Raises:
+            NotImplementedError: if the encoding takes powers.
+        """
         return self._moments()[0]
 
     @property
     def variance(self) -> Tensor:
-        """The variance of each feature in raw units, ``(D,)``; NotImplementedError if the encoding takes powers."""
+        """The variance of each of the D features in raw units, ``(D,)``.
+
+        Raises:
+            NotImplementedError: if the encoding takes powers.
+        """
         return self._moments()[1]
 
     def _moments(self) -> tuple[Tensor, Tensor]:
@@ -69,7 +77,12 @@ class CellDistribution(TorchDistribution):
 
 
 def _moments_of_cells(cells: ProductCells, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and variance of each feature of z, each ``(D,)``, given the ``probabilities (V,)`` of its cells."""
+    """Return the mean and the variance of each of D features, each ``(D,)``, given the probabilities of V cells.
+
+    Args:
+        cells: the cells, combinations of one interval of values for each feature.
+        probabilities: probability of each cell, ``(V,)``.
+    """
     marginals = cells.marginals(probabilities)
     each = zip(cells.features, marginals, strict=True)
     mean = np.array([p @ c.means for c, p in each])

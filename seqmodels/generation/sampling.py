@@ -44,9 +44,20 @@ CHECK_EVERY = 16  # steps between checks whether all sequences have ended, becau
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """The arguments of ``SequenceModel.sample`` and ``SequenceModel.generate``, which describe them.
+    """The arguments of ``SequenceModel.sample`` and ``SequenceModel.generate`` as one value.
 
-    ``length`` and ``max_length`` count steps, as the model reads them, after the prefix.
+    Args:
+        prefix: raw steps with which every sequence begins; None begins at the first step.
+        source: raw source that the draws are conditioned on, for a model of p(y | x); else None.
+        length: number of encoded steps to draw after the prefix; None draws until the sequence ends.
+        max_length: most encoded steps to draw after the prefix if ``length`` is None.
+        random_state: seed of the draws; None uses the model's.
+        decoding: distribution that is drawn from, such as its temperature.
+        stop: strings after the first of which a text ends; None if there are none.
+        inputs: raw inputs of the prefix and of the steps to draw, for a model that reads inputs; else None.
+
+    Raises:
+        ValueError: if ``max_length`` is negative.
     """
 
     prefix: Any = None
@@ -66,7 +77,13 @@ class SamplingOptions:
 def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Item]:
     """Draw ``n`` raw sequences from the model.
 
-    This is the implementation of ``SequenceModel.sample``, which describes the ``options``.
+    Args:
+        model: the fitted model.
+        n: number of sequences.
+        options: the prefix, length, seed and other arguments of ``SequenceModel.sample``.
+
+    Raises:
+        ValueError: if an option is out of its range or does not fit the model.
     """
     if not (isinstance(n, int | np.integer) and n >= 0):
         raise ValueError(f"n is {n!r}; pass a number of sequences")
@@ -102,9 +119,9 @@ def _sample_series(
     inputs: np.ndarray | None,
     generator: torch.Generator,
 ) -> list[Item]:
-    """Draw ``n`` raw sequences from a model of series.
+    """Draw ``n`` raw sequences from a model whose encoding of a frame depends on earlier frames, as differencing does.
 
-    The first frames may be drawn from a standard normal instead, if its encoding (differencing) consumes them.
+    The first frames, which have no difference, are drawn from a standard normal if the prefix does not give them.
 
     Args:
         model: the fitted model.
@@ -141,16 +158,16 @@ def _sample_series(
 
 @dataclass(frozen=True)
 class FirstFrames:
-    """The first frames of n drawn series: the frames of a prefix, and random numbers for first frames without a step.
+    """The beginning of n drawn series: the frames of a prefix, and random numbers for frames without a step.
 
-    An encoding such as differencing has no step for the first frames of a series; these are standard normal.
+    An encoding such as differencing has no encoded step for the first frames of a series; these are standard normal.
 
     Attributes:
-        frames: raw frames of the prefix, ``(P, D)``.
+        frames: raw frames of the prefix, P frames of D features, ``(P, D)``.
         prefix: encoded steps of the prefix.
-        encoder: encoder of the step after the prefix.
-        z: standard normal numbers for the next F frames without a step, ``(n, F, D)``.
-        rng: generator for the positions of values within their cells, for encodings with cells.
+        encoder: state of the encoding after the prefix, which maps the next frame to an encoded step.
+        z: standard normal numbers for the next F frames without an encoded step, ``(n, F, D)``.
+        rng: generator for the positions of values within their cells, for encodings that divide values into cells.
     """
 
     frames: np.ndarray
@@ -181,7 +198,15 @@ def _generate_series(
     inputs: np.ndarray | None,
     generator: torch.Generator,
 ) -> Iterator[np.ndarray]:
-    """Yield the raw frames ``(D,)`` of one series drawn from a model of series, as they are drawn."""
+    """Yield the raw frames ``(D,)`` of one series as they are drawn, if its encoding depends on earlier frames.
+
+    Args:
+        model: the fitted model.
+        options: arguments of ``SequenceModel.generate``.
+        length: number of steps after the prefix; None draws until the end.
+        inputs: standardised inputs of the steps, or None.
+        generator: generator of the draws.
+    """
     first = _first_frames(model, options, length, generator, 1)
     encoder, n_first = first.encoder, first.z.shape[1]
     steps = stream_steps(
@@ -204,7 +229,14 @@ def _generate_series(
 def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
     """Yield the steps of one drawn raw sequence, or the characters of a drawn text, as they are drawn.
 
-    This is the implementation of ``SequenceModel.generate``, which describes the ``options``.
+    The steps of the prefix are not yielded.
+
+    Args:
+        model: the fitted model.
+        options: the prefix, length, seed and other arguments of ``SequenceModel.generate``.
+
+    Raises:
+        ValueError: if an option is out of its range or does not fit the model.
     """
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
     length, inputs = _length_and_inputs(model, options, source, n_steps_of_prefix(model, options.prefix, prefix))
@@ -231,9 +263,10 @@ def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
 def _length_and_inputs(
     model: GenerativeModel, options: SamplingOptions, source: np.ndarray | None, n_prefix: int
 ) -> tuple[int | None, np.ndarray | None]:
-    """Return the number of steps to draw after the prefix, and the standardised inputs of all steps.
+    """Return the number of steps to draw after the prefix, and the standardised inputs of all encoded steps.
 
-    The number is None if steps are drawn until the end. Inputs, if the model reads them, determine the number.
+    The number is None if steps are drawn until the end. Inputs, if the model reads them, determine the number; without
+    them they are None.
 
     Args:
         model: the fitted model.
@@ -242,7 +275,8 @@ def _length_and_inputs(
         n_prefix: number of steps of the prefix, or of its frames for a series.
 
     Raises:
-        ValueError: if there are fewer inputs than steps of the prefix.
+        ValueError: if there are fewer inputs than steps of the prefix, or if the length is missing or is not a number
+            of steps.
     """
     n = None if options.length is None else n_prefix + options.length
     inputs = encode_inputs(model, options.inputs, n)
@@ -295,12 +329,12 @@ def sample_steps(
     Args:
         cursor: cursor of the model.
         n: number of sequences.
-        prefix: encoded steps with which every sequence begins; may be empty.
+        prefix: encoded steps with which every sequence begins, symbols ``(P,)`` or vectors ``(P, D)``; may be empty.
         source: encoded source; None if there is none.
         length: number of steps after the prefix, during which the end is forbidden; None draws until the end.
         max_length: most steps after the prefix if ``length`` is None, where a sequence is cut off.
         generator: torch generator of the draws.
-        decoding: distribution that is drawn from.
+        decoding: temperature and truncation of the distribution that is drawn from.
         stop: strings after which a text ends; None if there are none.
 
     Raises:
@@ -333,7 +367,16 @@ def stream_steps(
 ) -> Iterator[np.ndarray]:
     """Draw one sequence and yield its encoded steps after the prefix as they are drawn.
 
-    With the same generator it is the sequence that ``sample_steps`` draws, which describes the arguments.
+    With the same generator it is the sequence that ``sample_steps`` draws.
+
+    Args:
+        cursor: cursor of the model.
+        prefix: encoded steps with which the sequence begins, symbols ``(P,)`` or vectors ``(P, D)``; may be empty.
+        source: encoded source; None if there is none.
+        length: number of steps after the prefix, during which the end is forbidden; None draws until the end.
+        max_length: most steps after the prefix if ``length`` is None, where the sequence is cut off.
+        generator: torch generator of the draws.
+        decoding: temperature and truncation of the distribution that is drawn from.
 
     Raises:
         ValueError: if the sequence can neither continue nor end.
@@ -354,9 +397,17 @@ def stream_steps(
 def _draws(
     cursor: Cursor, state: CursorState, decoding: Decoding, generator: torch.Generator, n_steps: int, *, may_end: bool
 ) -> Iterator[Draws]:
-    """Yield draws of the next ``n_steps`` steps of all sequences, several steps at a time where the cursor can.
+    """Yield draws of the next ``n_steps`` steps of all sequences, several steps at a time if the cursor can draw so.
 
     Sequences that have ended are drawn along with the others.
+
+    Args:
+        cursor: cursor of the model.
+        state: its state before these steps.
+        decoding: temperature and truncation of the distribution that is drawn from.
+        generator: generator of the draws.
+        n_steps: number of steps.
+        may_end: False conditions the draws on the sequences continuing.
     """
     if decoding == ANCESTRAL and isinstance(cursor, PathCursor):
         path = cursor.draw_path(state, n_steps, generator, may_end=may_end)
@@ -383,6 +434,11 @@ def _draws(
 
 def _collect(steps: Iterator[Draws], n: int, stop: StopStrings | None) -> tuple[list[Draws], list[Tensor | None]]:
     """Collect draws until all of n sequences have ended or completed a stop string.
+
+    Args:
+        steps: draws of consecutive steps.
+        n: number of sequences.
+        stop: detector of the stop strings; None if there are none.
 
     Returns:
         drawn: the draws, each of T steps.
@@ -411,7 +467,11 @@ def _completes_string(stop: StopStrings, x: Tensor) -> Tensor:
 def _first_true(masks: list[Tensor | None], n: int, n_steps: int) -> np.ndarray:
     """Return the first step at which each of n sequences is True in a mask, ``(n,)``; ``n_steps`` if it never is.
 
-    ``masks`` are bool ``(T, n)``, for consecutive groups of steps that are ``n_steps`` together; None means all False.
+    Args:
+        masks: bool masks ``(T, n)`` of consecutive groups of T steps each, in order; None stands for a mask that is all
+            False.
+        n: number of sequences.
+        n_steps: number of steps of all groups together.
     """
     present = [mask for mask in masks if mask is not None]
     if not present:
@@ -421,13 +481,16 @@ def _first_true(masks: list[Tensor | None], n: int, n_steps: int) -> np.ndarray:
 
 
 def _refuse_impossible(impossible: np.ndarray, ended: np.ndarray, n_drawn: int, n_prefix: int) -> None:
-    """Raise ValueError if a sequence reaches, before it ends, a step at which it can neither continue nor end.
+    """Check that no sequence reaches, before it ends, a step at which it can neither continue nor end.
 
     Args:
         impossible: first such step of each sequence, ``(n,)``.
         ended: step at which each sequence ended, ``(n,)``.
         n_drawn: number of drawn steps, which stands for "never" in both arrays.
         n_prefix: number of steps of the prefix, for the message.
+
+    Raises:
+        ValueError: if a sequence does.
     """
     reached = (impossible < n_drawn) & (impossible <= ended)
     if reached.any():

@@ -19,12 +19,15 @@ LONGEST_KNOWN = 32  # characters of such a piece
 
 
 class StepReader:
-    """An encoder of the raw steps of one sequence as they arrive.
+    """An encoder of the raw steps of one sequence as they arrive, faster than encoding each as a sequence.
 
-    It returns the S encoded steps of a raw step (several for a piece of text), ``(S,)`` or ``(S, D)``, and for each the
-    log-determinant of the encoding, which turns log-densities of encoded into those of raw values. For speed, symbols
-    and short pieces of text that occurred before are looked up. Any step that is not plain is read by
+    Called with a raw step, it returns the S encoded steps (several for a piece of text), symbols ``(S,)`` or vectors
+    ``(S, D)``, and for each the log-determinant of the encoding, which turns log-densities of encoded into those of raw
+    values. Symbols and short pieces of text that occurred before are looked up. Any step that is not plain is read by
     ``encode_prefix``, which checks it.
+
+    Args:
+        model: the fitted model.
 
     Raises:
         ValueError: if the model cannot read a step.
@@ -37,7 +40,12 @@ class StepReader:
         self._of_complete: list[float] | None = None  # log-determinant of a frame that misses nothing
 
     def __call__(self, x: Any) -> EncodedSteps:
-        """Return the encoded steps and log-determinants of the next raw step, which must not be the first of a text."""
+        """Return the encoded steps of the next raw step and the log-determinant of the encoding for each.
+
+        Args:
+            x: the raw step, a frame, a symbol or a piece of text; not the first of a text, for which ``first`` is
+                called.
+        """
         if isinstance(x, int | str | np.integer):
             known = self._known.get(x)
             if known is None:
@@ -57,14 +65,25 @@ class StepReader:
         return self._encoding.encode(frame), self._of_complete
 
     def first(self, x: Any) -> EncodedSteps:
-        """Return the encoded steps and log-determinants of the first raw step, which may have other tokens."""
+        """Return the encoded steps of the first raw step of a sequence, and the log-determinant of each.
+
+        The log-determinant is that of the encoding. The first piece of a text may have other tokens than the same piece
+        later.
+
+        Args:
+            x: the raw step, a frame, a symbol or a piece of text.
+        """
         if not isinstance(x, str) or self._encoding.reads != "text":
             return self(x)
         steps = encode_prefix(self._model, x)
         return steps, self._log_dets(x, len(steps))
 
     def frame(self, x: Any) -> np.ndarray:
-        """Return a raw vector as an array ``(1, D)`` float64, after all checks."""
+        """Return a raw vector as an array ``(1, D)`` float64, after checking that the model can read it.
+
+        Raises:
+            ValueError: if the model cannot read it.
+        """
         frame, _ = self._plain_frame(x)
         if frame is None:
             item = raw_step(self._model, x)
@@ -87,9 +106,9 @@ class StepReader:
         return [log_det] * n_steps if isinstance(log_det, float) else log_det.tolist()
 
     def _plain_frame(self, x: Any) -> tuple[np.ndarray | None, bool]:
-        """Return a raw vector as ``(1, D)`` float64, and whether it has no missing values.
+        """Return a raw vector as an array ``(1, D)`` float64, and whether it has no missing values.
 
-        The vector is None if it is not an array of plain numbers, so that ``encode_prefix`` must check it.
+        The array is None if the vector does not consist of plain numbers, so that ``encode_prefix`` must check it.
         """
         frame = x[None] if type(x) is np.ndarray else raw_step(self._model, x)
         if type(frame) is not np.ndarray or frame.shape != (1, self._encoding.n_features):

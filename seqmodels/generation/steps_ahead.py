@@ -37,12 +37,13 @@ StepDistribution = FeatureDistributions | np.ndarray  # distribution of a vector
 
 @dataclass(frozen=True)
 class Paths:
-    """Draws of the next k steps of one sequence, n paths of them.
+    """Simulated paths of one sequence: n joint draws of its next k steps.
 
     Attributes:
-        x: steps as the model reads them, ``(n, k, D)`` or ``(n, k)``; meaningless after the end of a path.
+        x: steps as the model reads them, vectors of D features, ``(n, k, D)``, or symbols, ``(n, k)``; meaningless
+            after the end of a path.
         lasts: bool ``(n, k)``, True if the path has the step.
-        is_raw: True if ``x`` are raw values instead.
+        is_raw: True if ``x`` are raw vectors instead.
     """
 
     x: np.ndarray
@@ -50,7 +51,11 @@ class Paths:
     is_raw: bool = False
 
     def raw_vectors(self, encoding: Encoding) -> np.ndarray:
-        """Return raw values ``(n, k, D)``, NaN after the end of a path."""
+        """Return the paths of vectors in raw units, ``(n, k, D)``, with NaN after the end of a path.
+
+        Args:
+            encoding: encoding of the model, which converts vectors to raw units.
+        """
         x = self.x if self.is_raw else np.asarray(encoding.decode(self.x))
         return np.where(self.lasts[..., None], x, np.nan)
 
@@ -64,9 +69,11 @@ class Ahead:
         origin: number of known steps.
         survival: probability that there are at least h more steps, for h = 1 to k, ``(k,)``; ones if the model predicts
             no ends.
-        steps: distribution of each step in raw units given that it exists; None if it cannot exist.
+        steps: distribution of each step given that it exists, of the features in raw units or as probabilities of
+            symbols; None if it cannot exist.
         exact: bool ``(k,)``, True if the distribution is in closed form, False if it is a mean over paths.
-        draw_paths: function that returns paths; if distributions were computed from paths, it returns these.
+        draw_paths: function that returns simulated paths of the sequence; if distributions were computed from paths, it
+            returns these.
     """
 
     sequence: int
@@ -87,9 +94,10 @@ def ahead_of(
     seed: int,
     frames: Sequence[Any] = (),
 ) -> Iterator[Ahead]:
-    """Yield the predicted distributions of the next k steps of each example after each of its ``origins``.
+    """Yield the predicted distributions of the next k steps of each example after given numbers of known steps.
 
-    Each example is read once, however many origins it has. Results are ordered by origin, not by example.
+    These numbers are the origins of the forecasts. Each example is read once, however many origins it has. Results are
+    labelled by example and origin; they do not come in the order of the examples.
 
     Args:
         model: fitted model that is not a tagger.
@@ -126,10 +134,20 @@ def _ahead_of_series(
     seed: int,
     frames: Sequence[Any],
 ) -> Iterator[Ahead]:
-    """Yield the predicted distributions of the next k frames of each series after each of its origins, as ``Ahead``.
+    """Yield the predicted distributions of the next k frames of each series after given numbers of known frames.
 
-    A series is one whose ``encoding``, the model's, consumes first frames, such as differences. Results come example by
-    example. ``origins`` count raw frames; the other arguments are described in ``ahead_of``.
+    A series is a sequence of frames of which the model's encoding consumes the first ones, as differencing does.
+    Results come example by example.
+
+    Args:
+        model: fitted model that is not a tagger.
+        encoding: the model's encoding.
+        examples: encoded series.
+        origins: for each series, the numbers of its first raw frames that are known.
+        k: number of steps ahead.
+        n: number of simulated paths if there is no closed form.
+        seed: seed of the draws.
+        frames: the raw frames of each series including its past.
 
     Raises:
         ValueError: if an origin is among the first frames that the encoding consumes.
@@ -161,9 +179,13 @@ def _affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
 
 
 def _read_together(model: GenerativeModel, examples: Sequence[Example]) -> list[list[int]]:
-    """Return groups of indices of examples, at most ``SEQUENCES_AT_ONCE`` each, that can be read as one batch.
+    """Return groups of indices of examples that can be read as one batch, at most ``SEQUENCES_AT_ONCE`` each.
 
     The sources in a group have equal lengths, unless the model pads sources. Short examples come first.
+
+    Args:
+        model: the fitted model.
+        examples: the encoded sequences.
     """
     lengths = [0 if e.source is None or model._pads_sources else len(e.source) for e in examples]
     groups: dict[int, list[int]] = {}
@@ -175,10 +197,10 @@ def _read_together(model: GenerativeModel, examples: Sequence[Example]) -> list[
 def _after_origins(
     sampler: Sampler, examples: list[Example], origins: list[Sequence[int]], numbers: list[int]
 ) -> Iterator[Ahead]:
-    """Yield what ``ahead_of`` yields, for examples that are read as one batch, padded with their last step.
+    """Yield the predicted distributions of the steps ahead of examples that are read as one batch.
 
     Args:
-        sampler: continues the sequences from a state.
+        sampler: computes the distributions from a state.
         examples: the m examples.
         origins: for each example, the numbers of its first steps that are known.
         numbers: index of each example among all, by which results are labelled.
@@ -204,13 +226,13 @@ def _after_origins(
 def _inputs_together(
     examples: list[Example], origins: list[Sequence[int]], k: int, numbers: list[int], time_column: int | None
 ) -> np.ndarray | None:
-    """Return the standardised inputs of m examples as one array, ``(m, T + k, U)``; None if the model reads none.
+    """Return the U standardised inputs of m examples as one array, ``(m, T + k, U)``; None if the model reads none.
 
     Shorter ones are padded with their last inputs.
 
     Args:
         examples: examples with the inputs of all steps, including the k steps ahead.
-        origins: for each example, the numbers of its first steps that are known, at most T.
+        origins: for each example, the numbers of its first steps that are known; T is the largest of all.
         k: number of steps ahead.
         numbers: index of each example, for errors.
         time_column: index of the input that is the times, which are padded with NaN, meaning one step after the time
@@ -239,10 +261,10 @@ def _inputs_together(
 
 @dataclass(frozen=True)
 class ContinuedSeries:
-    """The state of a series encoding (such as differencing) for the one sequence that is continued.
+    """The state of an encoding that depends on earlier frames, such as differencing, for a sequence that is continued.
 
     Attributes:
-        encoder: encoder of the next frame.
+        encoder: map from the next raw frame to an encoded step, and its changes with further frames.
         has_constant_map: True if all further frames are encoded by the same affine map.
     """
 
@@ -251,11 +273,12 @@ class ContinuedSeries:
 
 
 class PathStep(NamedTuple):
-    """One step of n paths of each of m sequences.
+    """One step of n simulated paths of each of m sequences.
 
     Attributes:
         prediction: prediction of the step for the m · n paths.
-        x: the drawn steps, as the model reads them, or raw for a series; ``(m n, D)`` or ``(m n,)``.
+        x: the drawn steps, as the model reads them, or raw for a series: vectors of D features, ``(m n, D)``, or
+            symbols, ``(m n,)``.
         lasts: bool ``(m n,)``, True if the path has the step.
         map: for a series, the map by which the step of each path is encoded; else None.
     """
@@ -268,12 +291,12 @@ class PathStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampler:
-    """The continuation of sequences by k steps from a state of the cursor, in closed form or by simulated paths.
+    """A forecaster of the next k steps of sequences from a state of the cursor, in closed form or by simulated paths.
 
     Attributes:
         cursor: cursor of the model.
         k: number of steps ahead.
-        n: number of paths of each sequence.
+        n: number of simulated paths of each sequence.
         generator: generator of the draws.
         affine: ``(shift, scale)``: raw values are ``shift + scale · x`` for encoded x, float64.
         may_end: True if the model predicts ends.
@@ -292,7 +315,7 @@ class Sampler:
     time_column: int | None = None
 
     def ahead(self, state: CursorState, numbers: list[int], origin: int) -> Iterator[Ahead]:
-        """Yield the predicted distributions of the steps ahead of the m sequences of a state.
+        """Yield the predicted distributions of the next k steps of each of the m sequences of a state.
 
         Args:
             state: state of the cursor after the known steps.
@@ -345,7 +368,7 @@ class Sampler:
         return self.cursor.predictions_ahead(state, self.k)
 
     def _has_cdf(self, prediction: Prediction) -> bool:
-        """Return True if the distribution of a step is known in closed form."""
+        """Return True if the distribution of each feature of a predicted step is known in closed form."""
         if prediction.observation.emits == "symbols" or type(prediction.observation) is GaussianMixture:
             return True
         usable = np.flatnonzero(~prediction.has_no_next_step.cpu().numpy())
@@ -355,10 +378,16 @@ class Sampler:
     def _mixtures(
         self, prediction: Prediction, weights: np.ndarray, step: StepMap | None
     ) -> list[StepDistribution | None]:
-        """Return for each of m sequences the mixture of the predictions for its r paths with ``weights (m, r)``.
+        """Return for each of m sequences the distribution of a step as a mixture of the predictions for its r paths.
 
-        It is ``FeatureDistributions`` for vectors, probabilities ``(V,)`` for symbols, and None if all weights are
-        zero. ``step`` is the map by which a series is encoded, else None.
+        Args:
+            prediction: prediction of the step for the m · r paths.
+            weights: weights of the paths, ``(m, r)``.
+            step: for a series, the map by which its frames are encoded; else None.
+
+        Returns:
+            ``FeatureDistributions`` for vectors, probabilities of V symbols, ``(V,)``, for symbols, and None if all
+            weights are zero.
         """
         m, r = weights.shape
         if prediction.observation.emits == "vectors" or (step is not None and step.cells is not None):
@@ -381,7 +410,12 @@ class Sampler:
         return np.broadcast_to(torch.as_tensor(prediction.log_continue).double().exp().cpu().numpy(), n)
 
     def _paths(self, state: CursorState, m: int) -> Iterator[PathStep]:
-        """Simulate n paths of each of the m sequences of a state, and yield them step by step."""
+        """Simulate n paths of k steps for each of m sequences, and yield them step by step.
+
+        Args:
+            state: state of the cursor after the known steps of the m sequences.
+            m: number of sequences.
+        """
         encoder = None if self.series is None else repeated(self.series.encoder, m * self.n)
         index = torch.arange(m, device=self.generator.device).repeat_interleave(self.n)
         state, lasts = self.cursor.select(state, index), np.ones(m * self.n, dtype=bool)
@@ -412,9 +446,13 @@ class Sampler:
         return [Paths(x[each], lasts[each], is_raw=self.series is not None) for each in rows]
 
     def _sampled(self, state: CursorState, first: Prediction, numbers: list[int], origin: int) -> Iterator[Ahead]:
-        """Yield what ``ahead`` yields, as means of predictions over simulated paths.
+        """Yield the predicted distributions of the next k steps of each of m sequences, as means over simulated paths.
 
-        The first step is exact if ``first``, its prediction, has a cdf in closed form.
+        Args:
+            state: state of the cursor after the known steps.
+            first: prediction of the first step, which is exact if its cdf has a closed form.
+            numbers: indices of the sequences, by which the results are labelled.
+            origin: number of known steps, by which they are labelled too.
         """
         m, has_cdf = len(numbers), self._has_cdf(first)
         drawn, survival, steps = [], [], []
@@ -439,10 +477,13 @@ class Sampler:
     def _empirical(
         self, observation: Observation, x: np.ndarray, lasts: np.ndarray, m: int
     ) -> list[StepDistribution | None]:
-        """Return the empirical distribution of the draws of one step for each of m sequences; None if no path has it.
+        """Return the empirical distribution of the draws of one step for each of m sequences; None without draws.
 
-        ``x (m n, D)`` are the draws of n paths of each sequence, and ``lasts (m n,)`` is True if the path has the step.
-        ``observation`` is the model's, which knows which features are angles.
+        Args:
+            observation: the model's observation, which knows which of the D features are angles.
+            x: draws of n paths of each sequence, ``(m n, D)``.
+            lasts: bool ``(m n,)``, True if the path has the step.
+            m: number of sequences.
         """
         # For a series x is raw, and the affine map is the identity.
         shift, scale = (each.cpu().numpy() for each in self.affine)
@@ -459,7 +500,15 @@ def _one(draw_all: Callable[[], list[Paths]], i: int) -> Paths:
 
 
 def _refuse_impossible(prediction: Prediction, numbers: list[int]) -> None:
-    """Raise ValueError if a sequence can neither continue nor end; ``numbers`` are the indices of the sequences."""
+    """Check that each sequence can continue or end.
+
+    Args:
+        prediction: prediction of the next step of the sequences.
+        numbers: indices of the sequences, for the message.
+
+    Raises:
+        ValueError: if a sequence can neither continue nor end.
+    """
     impossible = prediction.has_no_next_step
     if prediction.log_end is not None:
         impossible = impossible & torch.isneginf(prediction.log_end)

@@ -35,9 +35,16 @@ LOWEST_UNCHECKED = -1e29
 
 
 def predict_next(model: GenerativeModel, prefix: Any, source: Any, inputs: Any = None) -> Any:
-    """Return a Pyro distribution over the next raw step after ``prefix``, given ``source``.
+    """Return a Pyro distribution over the next raw step after a prefix.
 
-    This is the implementation of ``SequenceModel.predict_next``, which describes the arguments.
+    Args:
+        model: the fitted model.
+        prefix: raw steps so far; None predicts the first step.
+        source: raw source that the sequence is conditioned on, or None.
+        inputs: for a model that reads inputs, those of the prefix and of the next step; else None.
+
+    Raises:
+        ValueError: if an argument cannot be read, or if the prefix has probability zero.
     """
     steps, encoded_source = encode_prefix(model, prefix), encode_source(model, source)
     precise = with_enough_precision(model, steps, encoded_source)
@@ -53,9 +60,14 @@ def predict_next(model: GenerativeModel, prefix: Any, source: Any, inputs: Any =
 
 
 def _over_raw_steps(encoding: Encoding | None, distribution: Any) -> Any:
-    """Return a Pyro distribution over encoded symbols as one over raw symbols, with the end as its last category.
+    """Convert a Pyro distribution over encoded symbols to one over raw symbols, with the end as its last category.
 
-    For an open alphabet, all symbols above the largest known one are one category, the last before the end.
+    For an open alphabet, all symbols above the largest known one are one category, the last before the end. Other
+    distributions are returned unchanged.
+
+    Args:
+        encoding: encoding of the model, or None.
+        distribution: distribution over encoded symbols or vectors.
     """
     if not isinstance(encoding, OpenSymbols):
         return distribution
@@ -69,7 +81,7 @@ def _over_raw_steps(encoding: Encoding | None, distribution: Any) -> Any:
 
 
 def over_raw_frames(step: StepMap, prediction: Prediction | None = None) -> Any:
-    """Return the distribution of the next raw frame of a series as a Pyro distribution, float64.
+    """Return the distribution of the next raw frame of a series as a Pyro distribution in float64.
 
     Its attribute ``p_end`` is the probability that the series ends here.
 
@@ -98,9 +110,11 @@ def over_raw_frames(step: StepMap, prediction: Prediction | None = None) -> Any:
 
 
 def _over_cells(step: StepMap, prediction: Prediction) -> Any:
-    """Return the distribution of the next raw frame as a Pyro distribution, for a model that predicts the frame's cell.
+    """Return a Pyro distribution over the next raw frame, for a model that predicts the cell in which the frame lies.
 
-    ``step`` maps the raw frame to its cell, and ``prediction`` is that of the cell.
+    Args:
+        step: map from the raw frame to its cell, a combination of one interval of values for each feature.
+        prediction: prediction of the cell.
     """
     from seqmodels.generation.pyro_cells import CellDistribution
 
@@ -116,7 +130,7 @@ EncodeStep = Callable[[Any], tuple[np.ndarray, Sequence[float] | np.ndarray]]
 class Stream:
     """A model reading one sequence, which returns the log-probability of each step as it arrives.
 
-    ``SequenceModel.stream`` makes it.
+    ``SequenceModel.stream`` makes one.
 
     Args:
         cursor: cursor of the model.
@@ -162,11 +176,11 @@ class Stream:
 
     @classmethod
     def of(cls, model: GenerativeModel, source: Any, past: Any = None, past_inputs: Any = None) -> Stream:
-        """Return a stream of a fitted model.
+        """Return a stream of a fitted model, which reads a new sequence step by step.
 
         Args:
             model: the model.
-            source: raw source, or None.
+            source: raw source that the sequence is conditioned on, or None.
             past: raw steps that precede the stream, or None.
             past_inputs: inputs of the past, or None.
         """
@@ -195,7 +209,11 @@ class Stream:
         return self._steps.leave(self._at)
 
     def _given(self, inputs: Any) -> Any:
-        """Return the state after all steps so far; if the model reads inputs, with those of the next step."""
+        """Return the state after all steps so far; if the model reads inputs, with those of the next step.
+
+        Args:
+            inputs: raw inputs of the next step; None if the model reads none.
+        """
         encoded = None if self._encode_inputs is None else self._encode_inputs(inputs)
         if encoded is None:
             return self._at
@@ -203,11 +221,11 @@ class Stream:
         return self._steps.enter(cursor.given(self._state, torch.as_tensor(encoded)))
 
     def update(self, x: Any, inputs: Any = None, *, time: Any = None) -> float:
-        """Read the next step and return its log-probability given the past, in nats.
+        """Read the next step, and return its log-probability in nats given the steps read before.
 
         Args:
-            x: a frame ``(D,)``, a symbol, or a piece of text.
-            inputs: for a model that reads inputs, the inputs of this step, ``(U,)`` or a mapping by name.
+            x: the step: a frame of D features, ``(D,)``, a symbol, or a piece of text.
+            inputs: for a model that reads inputs, the U inputs of this step, ``(U,)`` or a mapping by name.
             time: for a model that reads times, the time of this step; None means one step after the time before.
 
         Raises:
@@ -225,7 +243,13 @@ class Stream:
         return self._update(steps, log_dets, inputs)
 
     def _update_series(self, step: StepMap, frame: np.ndarray, inputs: Any) -> float:
-        """Read a raw frame ``(1, D)`` of a series, which ``step`` encodes, and return its log-probability in nats."""
+        """Read a raw frame of a series, and return its log-probability in nats.
+
+        Args:
+            step: map by which the frame is encoded.
+            frame: the frame, ``(1, D)``.
+            inputs: raw inputs of the frame; None if the model reads none.
+        """
         z, log_det = step.encode(frame), step.log_det(frame)
         if step.is_modelled:
             return self._update(z, log_det, inputs)
@@ -233,9 +257,12 @@ class Stream:
         return float(-0.5 * np.nansum(z * z + math.log(2 * math.pi)) + log_det[0])  # NaN is missing
 
     def _update(self, steps: np.ndarray, log_dets: Sequence[float] | np.ndarray, inputs: Any) -> float:
-        """Read the encoded steps of one raw step and return its log-probability in nats.
+        """Read the encoded steps of one raw step, and return its log-probability in nats.
 
-        ``log_dets`` are the log-determinants of the encoding, which are added.
+        Args:
+            steps: encoded steps, several for a piece of text.
+            log_dets: log-determinant of the encoding for each, which is added to its log-probability.
+            inputs: raw inputs of the step; None if the model reads none.
         """
         log_prob, at = 0.0, self._given(inputs)
         for step, log_det in zip(steps, log_dets, strict=True):
@@ -248,7 +275,11 @@ class Stream:
         return log_prob
 
     def predict_next(self, inputs: Any = None, *, time: Any = None) -> Any:
-        """Return a Pyro distribution over the next raw step, with ``p_end``, as ``SequenceModel.predict_next`` does.
+        """Return a Pyro distribution over the next raw step, given the steps read so far.
+
+        Its attribute ``p_end`` is the probability that the sequence ends here instead. For vectors, the distribution is
+        conditioned on the sequence continuing; for symbols, the end is one more category, the last, if the model
+        predicts ends.
 
         Args:
             inputs: for a model that reads inputs, the inputs of the next step, ``(U,)`` or a mapping by name.
@@ -268,7 +299,8 @@ class Stream:
         They are zeros if the sequence has probability zero.
 
         Raises:
-            ValueError: if no step has been read.
+            ValueError: if no step has been read, unless the model's encoding, such as differencing, has no step for
+                first frames.
             AttributeError: if the model has no hidden states.
 
         >>> from seqmodels import HMM
@@ -284,10 +316,10 @@ class Stream:
         return self._filtered(self._state)
 
     def log_end(self) -> float:
-        """Return the log-probability in nats that the sequence ends here, under ``length="stop"``.
+        """Return the log-probability in nats that the sequence ends after the steps read so far.
 
         Raises:
-            ValueError: if the model was fitted with ``length="given"``.
+            ValueError: if the model was fitted with ``length="given"``, and so predicts no ends.
         """
         log_end = self._cursor.distribution(self._state).log_end
         if log_end is None:
@@ -296,7 +328,12 @@ class Stream:
 
 
 def _inputs_of_step(model: GenerativeModel, inputs: Any) -> np.ndarray | None:
-    """Return the standardised inputs of one step, ``(1, U)``; None for a model that reads none."""
+    """Return the U standardised inputs of one step, ``(1, U)``; None for a model that reads none.
+
+    Args:
+        model: the fitted model.
+        inputs: raw inputs of the step, ``(U,)`` or a mapping by name.
+    """
     if inputs is not None and isinstance(inputs, Mapping):
         inputs = {name: [value] for name, value in inputs.items()}
     elif inputs is not None:
@@ -305,12 +342,15 @@ def _inputs_of_step(model: GenerativeModel, inputs: Any) -> np.ndarray | None:
 
 
 def _refuse_unless_zero(prediction: Prediction, value: Tensor, nats: float) -> None:
-    """Raise ValueError if a step's low or infinite log-probability is caused by overflow.
+    """Check that a very low, infinite or NaN log-probability of a step is not caused by overflow.
 
     Args:
         prediction: prediction of the step.
         value: the step.
         nats: its log-probability.
+
+    Raises:
+        ValueError: if it is caused by overflow.
     """
     step = value.cpu().numpy()  # (1, D) or (1,)
     refuse_beyond_float64(step, "the step")

@@ -9,11 +9,11 @@ import numpy as np
 
 
 class StopStrings:
-    """A detector of strings at which generated texts stop; a text is cut after the first of them.
+    """A detector of strings at which generated texts stop; each text is cut after the first of them that it completes.
 
     Args:
         stop: the strings.
-        spelling: bytes of each symbol.
+        spelling: bytes of each symbol, by its number.
         prefix: symbols with which all texts begin; a stop string may begin in the prefix but not end in it.
         n: number of texts generated at once.
         leading: bytes that the spelling of a text begins with and that are not part of the text.
@@ -36,14 +36,27 @@ class StopStrings:
         return text[-self._kept :] if self._kept else b""
 
     def advance(self, i: int, symbol: int) -> int | None:
-        """Read the next symbol of text ``i``; return how many of its bytes complete a stop string, if any does."""
+        """Read the next symbol of one of the texts.
+
+        Args:
+            i: index of the text.
+            symbol: the symbol.
+
+        Returns:
+            The number of the symbol's first bytes that complete a stop string; None if they complete none.
+        """
         tail, part = self._tails[i], self._spelling[symbol]
         self._tails[i] = self._last(tail + part)
         end = self._end(tail + part, len(tail))
         return None if end is None else end - len(tail)
 
     def _end(self, text: bytes, n_before: int) -> int | None:
-        """Return the end of the first stop string that ends after ``n_before`` bytes of a text; None without one."""
+        """Return the end of the first stop string that ends after the first ``n_before`` bytes of a text, or None.
+
+        Args:
+            text: bytes of the text.
+            n_before: number of bytes in which no stop string counts as completed.
+        """
         ends = []
         for stop in self._stop:
             at = text.find(stop, max(0, n_before - len(stop) + 1))
@@ -52,7 +65,11 @@ class StopStrings:
         return min(ends, default=None)
 
     def truncate(self, symbols: np.ndarray) -> bytes:
-        """Return the bytes of a text, including its prefix, up to the end of the first stop string after the prefix."""
+        """Return the bytes of a text, including its prefix, up to the end of the first stop string after the prefix.
+
+        Args:
+            symbols: all symbols of the text, with those of the prefix, ``(T,)``.
+        """
         text = b"".join(self._spelling[s] for s in symbols.tolist())
         return text[: self._end(text, len(self._prefix))].removeprefix(self._leading)
 
@@ -64,8 +81,8 @@ def decode_stream(
 
     Args:
         steps: the symbols, as they are generated.
-        spelling: bytes of each symbol.
-        stop: strings that end the text; None if there are none.
+        spelling: bytes of each symbol, by its number.
+        stop: detector of the strings that end the text; None if there are none.
         leading: bytes that are removed from the beginning of the first symbol.
     """
     characters = IncrementalDecoder()
@@ -93,5 +110,10 @@ class IncrementalDecoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def decode(self, part: bytes, *, last: bool = False) -> str:
-        """Return the characters that the bytes ``part`` complete; with ``last=True``, also what was held back."""
+        """Return the characters that the next bytes complete; bytes of an unfinished character are held back.
+
+        Args:
+            part: the next bytes.
+            last: True if none follow; what was held back is then returned as U+FFFD.
+        """
         return self._decoder.decode(part, final=last)

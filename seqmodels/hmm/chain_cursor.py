@@ -25,17 +25,20 @@ StateT = TypeVar("StateT", bound=Any)
 
 @dataclass(frozen=True)
 class ChainCursor(ABC, Generic[StateT]):
-    """A model of hidden states as one-step predictions: it holds beliefs about n sequences and predicts the next step.
+    """Base class of cursors over hidden states, which read n sequences step by step and predict the next step of each.
 
-    To add one, define the abstract methods, and a frozen dataclass for the belief after some steps, here called a state
-    of the cursor. It has ``log_predicted``, log-probabilities of the next step's hidden state and of what else is
-    hidden of the step, ``(n, K, ...)``; ``past``, the last p steps; ``n_scored``, the number of steps after the source,
-    unless ends are no events; and ``inputs``, the standardised inputs of the next step, ``(n, U)``, or None until they
-    are given.
+    A cursor does not change: its methods take the *state* of the cursor, which holds the probabilities of the hidden
+    states given the steps so far, and return a new one. To add a cursor, define the abstract methods, and a frozen
+    dataclass for its state with these attributes, for K hidden states, D features and U inputs:
+
+    - ``log_predicted``: log-probabilities of the next step's hidden state, and of what else is hidden, ``(n, K, ...)``;
+    - ``past``: the last p steps, for an observation that depends on them, ``(n, p, D)``;
+    - ``n_scored``: number of steps after the source, read only where ends are events;
+    - ``inputs``: standardised inputs of the next step, ``(n, U)``, or None until they are given.
 
     Attributes:
         parameters: parameters of the chain and its emissions.
-        observation: the observation of the states.
+        observation: family of the distributions that the states emit from.
         size: number of features or symbols.
         dtype: precision of densities; beliefs are float64.
     """
@@ -47,13 +50,23 @@ class ChainCursor(ABC, Generic[StateT]):
 
     @abstractmethod
     def _first(self, n: int, past: Tensor) -> StateT:
-        """Return the state of ``n`` sequences before the first step; ``past`` is NaN, ``(n, p, D)``."""
+        """Return the state of ``n`` sequences before their first step.
+
+        ``past`` holds the p steps before it, ``(n, p, D)``, all NaN because there are none.
+        """
 
     @abstractmethod
     def advance_and_score(self, state: StateT, x: Tensor) -> tuple[StateT, Tensor]:
-        """Return the state after the step ``x``, and log p(x_t | x_<t) of each sequence in nats, ``(n,)`` float64.
+        """Return the state of the cursor after the next step, and the log-probability of that step given earlier ones.
 
         The log-probabilities are the same as those of ``distribution(state)``.
+
+        Args:
+            state: state of the cursor before the step.
+            x: the step of each of n sequences, ``(n, D)`` vectors or ``(n,)`` symbols.
+
+        Returns:
+            The new state, and log p(x_t | x_<t) of each sequence in nats, ``(n,)`` float64.
         """
 
     @abstractmethod
@@ -62,13 +75,16 @@ class ChainCursor(ABC, Generic[StateT]):
 
     @abstractmethod
     def _log_weights(self, state: StateT) -> Tensor:
-        """Return log p(there is a next step and its hidden state is k | all steps so far), ``(n, K)``."""
+        """Return log p(there is a next step and its hidden state is k | all steps so far), ``(n, K)``.
+
+        ``state`` is the state of the cursor after the steps so far of n sequences; K hidden states.
+        """
 
     @abstractmethod
     def _log_last(self, state: StateT) -> Tensor | None:
         """Return log p(hidden state of the last step, and the sequence may end there | all steps so far), ``(n, K)``.
 
-        Return None before the first step.
+        Return None before the first step. ``state`` is the state of the cursor after the steps so far of n sequences.
         """
 
     @cached_property
@@ -78,7 +94,8 @@ class ChainCursor(ABC, Generic[StateT]):
     def start(self, source: Source = None, n: int = 1) -> StateT:
         """Return the state of ``n`` sequences before the first scored step.
 
-        The steps of ``source`` are read first and not scored; None means that there are none.
+        The steps of ``source``, which the sequences are conditioned on, are read first and not scored; None means that
+        there are none.
         """
         state = self._first(n, self._no_past(n))
         rows = stacked_sources(source, n)
@@ -88,24 +105,35 @@ class ChainCursor(ABC, Generic[StateT]):
         return of_source
 
     def _no_past(self, n: int) -> Tensor:
-        """Return the p steps before the first step, ``(n, p, D)``, all NaN."""
+        """Return an array in place of the p steps before the first step of ``n`` sequences, ``(n, p, D)``, all NaN."""
         width = self.size if self.observation.emits == "vectors" else 1
         shape = (n, self.observation.n_past, width)
         return torch.full(shape, torch.nan, dtype=self.dtype, device=self.parameters.initial.device)
 
     def advance(self, state: StateT, x: Tensor) -> StateT:
-        """Return the state after the step ``x``, ``(n, D)`` or ``(n,)``."""
+        """Return the state of the cursor after the next step.
+
+        Args:
+            state: state of the cursor before the step.
+            x: the step of each of n sequences, vectors ``(n, D)`` or symbols ``(n,)``.
+        """
         return self.advance_and_score(state, x)[0]
 
     def select(self, state: StateT, index: Tensor) -> StateT:
-        """Return the state of the sequences ``index``, ``(m,)``, in this order."""
+        """Return the state of some of the sequences.
+
+        Args:
+            state: state of the cursor.
+            index: numbers of the sequences in the new order, ``(m,)``.
+        """
         selected: StateT = select_rows(state, index)
         return selected
 
     def distribution(self, state: StateT) -> Prediction:
-        """Return the distribution of the next step: the mixture of all states' observations, and the end.
+        """Return the distribution of the next step: a mixture over the hidden states, and the probability of an end.
 
-        The end has probability zero before the first scored step.
+        The end has probability zero before the first scored step. ``state`` is the state of the cursor after the steps
+        so far.
         """
         past = state.past if self.observation.n_past else None
         table, log_weights = self._table(state), self._log_weights(state)
@@ -122,7 +150,8 @@ class ChainCursor(ABC, Generic[StateT]):
     def _log_end(self, state: StateT) -> Tensor | None:
         """Return log p(the sequence has ended after its last step | all steps so far), ``(n,)``.
 
-        Return None if the end is not an event, or if no step was scored yet.
+        Return None if the end is not an event, or if no step was scored yet. ``state`` is the state of the cursor after
+        the steps so far of n sequences.
         """
         log_last = self._log_last(state)
         if self.parameters.final is None or log_last is None or not state.n_scored:
@@ -130,9 +159,10 @@ class ChainCursor(ABC, Generic[StateT]):
         return torch.logsumexp(log_last + self._log_final, -1)
 
     def _log_first(self, state: StateT) -> Tensor:
-        """Return the log-probability that there is a first scored step, ``(n,)``.
+        """Return the log-probability that there is a first scored step after the source, ``(n,)``.
 
-        A sequence cannot end before that step, so log-probabilities are conditional on it.
+        A sequence cannot end before that step, so log-probabilities are conditional on it. ``state`` is the state of
+        the cursor after the source of n sequences.
         """
         return finite(torch.logsumexp(state.log_predicted.flatten(1), -1))
 
@@ -141,7 +171,12 @@ class ChainCursor(ABC, Generic[StateT]):
         return x.to(self.dtype) if self.observation.emits == "vectors" else x
 
     def _log_b_of_step(self, state: StateT, x: Tensor) -> Tensor:
-        """Return log p(x_t | state) in nats, ``(n, K)`` float64."""
+        """Return the log-density of a step in each hidden state in nats, ``(n, K)`` float64.
+
+        Args:
+            state: state of the cursor before the step.
+            x: the step of each of n sequences, ``(n, D)`` vectors or ``(n,)`` symbols.
+        """
         if self._reads_inputs:
             refuse_without_inputs(state.inputs)
         if self._densities is not None:
@@ -171,9 +206,10 @@ class ChainCursor(ABC, Generic[StateT]):
         return self.parameters.final.log()
 
     def _table(self, state: StateT) -> Tensor:
-        """Return the output parameters of the next step, ``(n, K, P)``.
+        """Return the output parameters of all hidden states at the next step of n sequences, ``(n, K, P)``.
 
-        They are a view without copies if they do not depend on inputs.
+        Output parameters are the P numbers that the observation takes for a hidden state; ``state`` is the state of the
+        cursor. If they do not depend on inputs, they are a view without copies.
         """
         if self._reads_inputs:
             refuse_without_inputs(state.inputs)

@@ -19,12 +19,12 @@ FrameDensities = Callable[[np.ndarray], np.ndarray]
 
 
 class ChainInLoops:
-    """The forward pass of a Markov chain in compiled loops.
+    """The forward pass of a Markov chain in compiled loops, which are fast for the few steps that a cursor reads.
 
     Args:
         transition: transition probabilities, ``(K, K)`` float64.
         least_exact: smallest sum of scaled probabilities that counts as exact; below it the loop computes in
-            logarithms.
+            logarithms, because terms may have underflowed.
     """
 
     def __init__(self, transition: Tensor, least_exact: float) -> None:
@@ -35,12 +35,13 @@ class ChainInLoops:
         """Run the forward pass over T steps of n sequences.
 
         Args:
-            log_predicted: log-probabilities of the states of the first step before it is seen, ``(n, K)``.
-            log_b: log-densities, time by time, ``(T n, K)``.
+            log_predicted: log-probabilities of the K states of the first step before it is seen, ``(n, K)``.
+            log_b: log-densities of the steps in each state, first of the first step of all sequences, then of the
+                second, and so on, ``(T n, K)``.
 
         Returns:
-            Filtered log-probabilities of the states after each step, ``(T n, K)``; log-probabilities of the state after
-            the last step's next transition, ``(n, K)``; and log p(x_t | x_<t) of each step, ``(T n,)``.
+            Log p(z_t | x_1 .. x_t) of the states at each step, ``(T n, K)``; log-probabilities of the states of the
+            next step, after the last ones, ``(n, K)``; and log p(x_t | x_<t) of each step, ``(T n,)``.
         """
         log_alpha, after, log_prob = np.empty(log_b.shape), np.empty(log_predicted.shape), np.empty(len(log_b))
         advance(*self._chain, log_b, log_predicted, log_alpha, after, log_prob)
@@ -48,7 +49,15 @@ class ChainInLoops:
 
 
 def log_densities_of(observation: Observation, table: Tensor, size: int) -> FrameDensities:
-    """Return the function of frames ``x (n, ...)`` that returns their log-densities in nats, ``(n, K)`` float64."""
+    """Return a function that takes frames and returns their log-densities in each of K states, in nats.
+
+    The function takes vectors ``(n, D)`` or symbols ``(n,)`` as an array and returns ``(n, K)`` float64.
+
+    Args:
+        observation: family of the distributions of the states.
+        table: output parameters of the states: the P numbers that the observation takes for each, ``(K, P)``.
+        size: number of features or symbols.
+    """
     if observation.emits == "symbols":
         log_probs = observation.log_probs(table).double().T.contiguous().numpy()  # (V, K)
         return lambda x: log_probs[x]
@@ -105,7 +114,7 @@ def _of_full_mixtures(
 
 
 def _rounded(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return ``x`` in ``dtype``, the precision in which the model reads data."""
+    """Return ``x`` in ``dtype``, the precision in which the model reads data; too large values become infinite."""
     if x.dtype == dtype:
         return x
     with np.errstate(over="ignore"):

@@ -40,11 +40,12 @@ class GivenInputs:
     """The regressions of a model on its U inputs, and its parameters averaged over the inputs of the data.
 
     Attributes:
-        options: which probabilities and emissions are regressed on which inputs.
+        options: columns of the inputs that transitions, emissions and the first state are regressed on.
         names: names of the inputs.
         scale: size of one unit of each standardised input in raw units, ``(U,)``.
-        rows: transition probabilities on average over all steps, ``(K, K)``; in continuous time generators.
-        table: output parameters of the expected emissions on average over all steps, ``(K, P)``.
+        rows: transition probabilities on average over all steps, ``(K, K)``; in continuous time rates (generators).
+        table: output parameters (the P numbers that the observation takes for a state) of emissions averaged over all
+            steps, ``(K, P)``.
         initial: probabilities of the first state on average over all sequences, ``(K,)``.
     """
 
@@ -59,7 +60,15 @@ class GivenInputs:
     def of(
         cls, options: InputOptions, scaling: InputScaling, p: Parameters, emitted: Emitted, inputs: Sequence[np.ndarray]
     ) -> GivenInputs:
-        """Return the averages over ``inputs``, the standardised inputs ``(T, U)`` of each sequence."""
+        """Return the regressions on inputs, with the parameters averaged over the inputs of some sequences.
+
+        Args:
+            options: columns of the inputs that transitions, emissions and the first state are regressed on.
+            scaling: names of the inputs, and the raw size of one standardised unit of each.
+            p: parameters with slopes.
+            emitted: description of the parameters of the emission, which says in which form they may be averaged.
+            inputs: standardised inputs of each sequence, ``(T, U)``.
+        """
         rows = p.transition if p.generator is None else p.generator
         table, initial, data = p.table, p.initial, torch.as_tensor(np.concatenate(inputs))
         if p.initial_slopes is not None:
@@ -94,7 +103,10 @@ class Numbers:
     unit: Tensor
 
     def at(self, u: Tensor) -> Tensor:
-        """Return the array at the coordinates ``u`` of its free numbers, differentiable; others keep their base."""
+        """Return the array at given coordinates of its free numbers, differentiable; the other numbers keep their base.
+
+        ``u`` has one coordinate for each free number, in the order of the array.
+        """
         changed = self.base[self.free] + self.unit[self.free] * u
         return self.base.index_put(self.free.nonzero(as_tuple=True), changed)
 
@@ -103,18 +115,19 @@ class Numbers:
 class Coordinates:
     """The parameters of a fitted model as a function of unconstrained numbers ``u (P,)``, zero at the estimates.
 
-    A chain in continuous time has logarithms of its rates where another has logits of its transitions.
+    The numbers are logits of probabilities, output parameters of the emissions and slopes on inputs; a chain in
+    continuous time has logarithms of its rates where another has logits of its transitions.
 
     Attributes:
         parameters: the estimates.
-        emission: the emission of the observation.
-        emitted: which parameters of the emission are estimated.
+        emission: the emission of the states.
+        emitted: description of the emission's parameters, which says which of them are estimated.
         options: topology of the chain, and what is tied and frozen.
         start: how the distribution of the first state is determined.
         least: the smallest probability that does not count as being on the boundary.
         given: the regressions on inputs, or None.
         least_rate: the smallest rate that does not count as being on the boundary, for a chain in continuous time.
-        goes_far: True if u goes far from zero, as the draws of a sampler do. Numbers of the table are then those of
+        goes_far: True if u goes far from zero, as the draws of a sampler do. Output parameters are then transformed by
             ``Emission.unbounded``, because a probability plus a number may be no probability.
     """
 
@@ -180,7 +193,7 @@ class Coordinates:
 
     @cached_property
     def _numbers(self) -> dict[str, Numbers]:
-        """All numbers by name: logits of the first state and of rows (or log-rates), the table, and slopes."""
+        """All numbers, free or not, by name: logits of first state and transitions (or log-rates), table, slopes."""
         p, frozen, k = self.parameters, self.options.constraints.frozen, self._n_states
         initial = free_logits(self._mean_initial, self.least)
         if frozen.initial or self.start != "free":
@@ -225,7 +238,9 @@ class Coordinates:
         return numbers
 
     def _of_inputs(self, has_slope: Tensor, which: Regressed) -> Tensor:
-        """Return a mask of free slopes ``(..., U)``: True where ``has_slope (...)`` is True and the input is used.
+        """Return a mask of the slopes on U inputs that are estimated, ``(..., U)``.
+
+        It is True where ``has_slope (...)``, a mask of parameters that depend on inputs, is True and the input is used.
 
         ``which`` is the part of the model whose slopes these are: transitions, emissions or the first state.
         """
@@ -235,7 +250,7 @@ class Coordinates:
         return has_slope.unsqueeze(-1) & is_read
 
     def _columns(self, which: Regressed) -> tuple[int, ...]:
-        """Return the columns of the inputs that one part of the model depends on.
+        """Return the columns of the inputs that one part of the model depends on; empty if it depends on none.
 
         ``which`` is that part: transitions, emissions or the first state.
         """
@@ -246,11 +261,15 @@ class Coordinates:
 
     @property
     def n(self) -> int:
-        """Number of unconstrained numbers, P, which is the length of ``u``."""
+        """Number of unconstrained numbers, P, the length of ``u``."""
         return sum(int(numbers.free.sum()) for numbers in self._numbers.values())
 
     def at(self, u: Tensor) -> tuple[Parameters, Tensor]:
-        """Return the parameters at ``u``, differentiable, and the table ``(G, P)`` of distinct emissions."""
+        """Return the parameters at the unconstrained numbers ``u (P,)``, and the table of distinct emissions.
+
+        Both are differentiable in ``u``. The table ``(G, P')`` has the output parameters of G emissions; states that
+        are tied share one.
+        """
         changes = u.split([int(numbers.free.sum()) for numbers in self._numbers.values()])
         moved = {
             name: numbers.at(change) for (name, numbers), change in zip(self._numbers.items(), changes, strict=True)
@@ -276,7 +295,13 @@ class Coordinates:
         return at, of_groups
 
     def raw(self, u: Tensor, shift: Tensor, scale: Tensor) -> dict[str, Tensor]:
-        """Return all parameters at ``u`` by name, in raw units, differentiable."""
+        """Return all parameters at the unconstrained numbers ``u (P,)`` by name, in raw units, differentiable in ``u``.
+
+        Args:
+            u: the unconstrained numbers, ``(P,)``.
+            shift: raw values of D features are ``shift + scale * encoded``, ``(D,)``.
+            scale: see ``shift``, ``(D,)``.
+        """
         parameters, _ = self.at(u)
         final = {} if parameters.final is None else {"final": parameters.final}
         chain = {"initial": parameters.initial, "transition": parameters.transition, **final}

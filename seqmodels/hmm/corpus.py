@@ -56,7 +56,7 @@ WAY_OUT = "keep emissions and transitions from being exactly zero (pseudocount, 
 class PackedBatch:
     """Some sequences of equal weight, packed into one array of N frames for inference.
 
-    K states, D features, U inputs. The order of the frames is ``segments.packing``.
+    K states, D features, U inputs. ``segments.packing`` says which frame of which sequence each of the N rows is.
 
     Attributes:
         x: encoded frames, ``(N, D)`` or ``(N,)``.
@@ -65,7 +65,8 @@ class PackedBatch:
         segments: parts of the sequences over which recursions run in parallel.
         weight: weight of each sequence.
         indices: number of each sequence in the corpus.
-        scratch: buffers; batches made together share them, because they are computed one after the other.
+        scratch: buffers for intermediate results; batches made together share them, because they are computed one after
+            the other.
         states: state of each frame where it is known, ``(N,)``, -1 elsewhere; or a mask of possible states, ``(N, K)``
             bool; None if all states are possible everywhere.
         inputs: standardised inputs of each frame, ``(N, U)``; None if nothing is regressed on inputs.
@@ -83,9 +84,13 @@ class PackedBatch:
     gaps: Tensor | None = None
 
     def trellis(self, parameters: Parameters, densities: Densities) -> Trellis:
-        """Return a ``Trellis`` of the batch for one chain or several, from which forward and Viterbi passes run.
+        """Return the ``Trellis`` of the batch, the parameters and densities from which forward and Viterbi passes run.
 
         In a frame whose state is known, all other states have density zero.
+
+        Args:
+            parameters: parameters of one chain, or of R chains stacked.
+            densities: densities of the N frames in each state, ``(N, K)`` or ``(R, N, K)``.
         """
         if self.states is not None:
             densities = clamped(densities, self.states)
@@ -102,25 +107,41 @@ class PackedBatch:
         return replace(trellis, log_transitions=log_transitions(p.transition, p.transition_slopes, self.inputs))
 
     def initial(self, parameters: Parameters) -> Tensor:
-        """Return the distribution of the first state, ``(K,)``, or ``(n, K)`` if it depends on inputs."""
+        """Return the distribution of the first state under ``parameters``: ``(K,)``, or ``(n, K)`` by inputs.
+
+        It has a row for each of n sequences if it depends on the inputs of their first step.
+        """
         if parameters.initial_slopes is None:
             return parameters.initial
         return log_initial(parameters.initial, parameters.initial_slopes, self.first_inputs).exp()
 
     @property
     def first_inputs(self) -> Tensor:
-        """Inputs of the first step of each sequence, ``(n, U)``."""
+        """Standardized inputs of the first step of each of n sequences, ``(n, U)``."""
         assert self.inputs is not None
         return self.inputs[self.segments.first]
 
     def densities(self, emission: Emission, parameters: Parameters, dtype: torch.dtype) -> Densities:
-        """Return the densities of the frames under one chain, ``(N, K)``."""
+        """Return the densities of the N frames in the K states of one chain, ``(N, K)``.
+
+        Args:
+            emission: the emission of the states.
+            parameters: parameters of the chain and its emissions.
+            dtype: precision of the densities.
+        """
         return self.evaluate(emission, parameters, dtype)[0]
 
     def evaluate(self, emission: Emission, parameters: Parameters, dtype: torch.dtype) -> tuple[Densities, Any]:
-        """Return the densities of the frames in the K states, ``(N, K)``, and intermediate results for ``statistics``.
+        """Return the densities of the N frames in the K states of one chain, and intermediate results for the M-step.
 
-        The second result is the argument ``memo`` of ``Emission.statistics``.
+        Args:
+            emission: the emission of the states.
+            parameters: parameters of the chain and its emissions.
+            dtype: precision of the densities.
+
+        Returns:
+            Densities ``(N, K)``, and what ``Emission.statistics`` takes as its argument ``memo`` so that it need not
+            compute it again.
         """
         p = parameters
         if p.table_slopes is None:
@@ -128,9 +149,13 @@ class PackedBatch:
         return LogDensities(self.log_densities_given_inputs(emission, p).to(dtype)), None
 
     def log_densities_given_inputs(self, emission: Emission, parameters: Parameters) -> Tensor:
-        """Return the log-densities of the frames under one chain whose emissions depend on inputs, ``(N, K)`` in nats.
+        """Return the log-densities of the N frames in K states whose emissions depend on inputs, ``(N, K)`` in nats.
 
         They are differentiable in the parameters.
+
+        Args:
+            emission: the emission of the states.
+            parameters: parameters of the chain and its emissions, with slopes on inputs.
         """
         p = parameters
         assert p.table_slopes is not None, "its emissions depend on inputs"
@@ -139,18 +164,25 @@ class PackedBatch:
         return log_density_given_inputs(emission.observation, *of_states, self.x, self.past, self.inputs)
 
     def refuse_impossible(self, log_prob: Tensor) -> None:
-        """Raise ``ValueError`` if a sequence has log-probability -inf; the message has the sequence's number.
+        """Raise ``ValueError`` if a sequence has log-probability -inf; the message has its number in the corpus.
 
-        ``log_prob``: log-probability of each sequence in nats, ``(n,)``, or under each of R chains ``(R, n)``.
+        ``log_prob`` holds the log-probability of each of n sequences in nats, ``(n,)``, or under each of R chains
+        ``(R, n)``.
         """
         refuse(self.impossible(log_prob))
 
     def impossible(self, log_prob: Tensor) -> list[int]:
-        """Return the numbers in the corpus of the sequences that have log-probability -inf under any chain."""
+        """Return the numbers in the corpus of the sequences that have log-probability -inf under any chain.
+
+        ``log_prob`` holds the log-probability of each of n sequences in nats, ``(n,)``, or under each of R chains
+        ``(R, n)``.
+        """
         return [self.indices[i] for i in (log_prob == -math.inf).nonzero()[:, -1].tolist()]
 
     def dealt(self, n_chains: int, n_states: int, dtype: torch.dtype) -> list[PackedBatch]:
-        """Return the batch split into as many batches as torch has threads, if that is faster, else this batch alone.
+        """Return the batch as a list of batches, one for each thread of torch, if computing them in threads is faster.
+
+        Otherwise the list has this batch alone.
 
         Args:
             n_chains: number of chains that are computed side by side.
@@ -172,7 +204,13 @@ class PackedBatch:
         return kept.once(self.x, lambda _: [self._dealt(i, n, scratch) for i, scratch in enumerate(scratches)])
 
     def _dealt(self, i: int, n: int, scratch: Scratch) -> PackedBatch:
-        """Return the batch of sequences i, i + n, i + 2 n, ... in order of length, with its own buffers ``scratch``."""
+        """Return the batch of the sequences i, i + n, i + 2 n, ... of this one in order of length.
+
+        Args:
+            i: position of the first of them.
+            n: number of batches into which the sequences are dealt out.
+            scratch: buffers of the new batch.
+        """
         sequences = self.segments.packing.order[i::n]
         segments = Segments.whole(self.segments.lengths[sequences])
         rows = self.segments.rows(sequences[segments.sequence], segments.time)
@@ -182,9 +220,9 @@ class PackedBatch:
 
 
 def refuse(impossible: Sequence[int], way_out: str = WAY_OUT) -> None:
-    """Raise ``ValueError`` if any sequences are impossible; the message has the smallest of their numbers.
+    """Raise ``ValueError`` if ``impossible``, the numbers of sequences of probability zero, is not empty.
 
-    ``way_out`` says what the user can change, as the end of the message.
+    The message has the smallest number, and ends with ``way_out``, which says what the user can change.
     """
     if impossible:
         raise ValueError(
@@ -195,7 +233,14 @@ def refuse(impossible: Sequence[int], way_out: str = WAY_OUT) -> None:
 
 @dataclass(frozen=True)
 class Subsequence:
-    """The frames from ``first`` up to but not including ``stop`` of a sequence with ``length`` frames."""
+    """The frames from ``first`` up to but not including ``stop`` of one sequence of a corpus.
+
+    Attributes:
+        sequence: number of the sequence.
+        first: number of its first frame.
+        stop: number of the frame after its last.
+        length: number of frames of the whole sequence.
+    """
 
     sequence: int
     first: int
@@ -207,12 +252,12 @@ class Subsequence:
 
     @property
     def warm_up_before(self) -> Subsequence:
-        """The frames before it, over which the forward pass starts, so that its first state is known from its past."""
+        """The frames before it, on which a forward pass starts, so that its first state is given its past."""
         return Subsequence(self.sequence, max(0, self.first - WARM_UP), self.first, self.length)
 
     @property
     def warm_up_after(self) -> Subsequence:
-        """The frames after it, over which the backward pass starts, so that its last state is known from its future."""
+        """The frames after it, on which a backward pass starts, so that its last state is given its future."""
         return Subsequence(self.sequence, self.stop, min(self.length, self.stop + WARM_UP), self.length)
 
 
@@ -221,11 +266,11 @@ MiniBatch = list[list[Subsequence]]  # groups, each of one weight and of a size 
 
 @dataclass(frozen=True)
 class Portion:
-    """The part of a batch that one process computes.
+    """The part of a batch that one process of distributed training computes.
 
     Attributes:
         packed: the part; None if it is empty.
-        batch_frames: number of frames of the whole batch times their weight.
+        batch_frames: number of frames of the whole batch, multiplied by the weight of its sequences.
     """
 
     packed: PackedBatch | None
@@ -237,15 +282,16 @@ class Corpus:
     """Encoded training or test sequences in the order of the data, read one batch at a time.
 
     Attributes:
-        sequences: the sequences, ``(T, D)`` or ``(T,)`` each.
+        sequences: the sequences, vectors ``(T, D)`` or symbols ``(T,)`` each.
         weights: weight of each sequence; sequences of weight zero are not read.
-        states: known states of each sequence, in the forms of ``PackedBatch``; None if none are known.
+        states: known states of each sequence: integers ``(T,)``, -1 where unknown, or masks of the possible ones,
+            ``(T, K)``; None if none are known.
         n_past: number of frames before a frame that its density depends on.
         n_states: number of states K.
         n_densities: number of densities of a frame, over all states and components.
         device, dtype: device and precision of the computation.
-        scratch: buffers of the computation.
-        past_filter: filter for missing values of the past; None if none are missing.
+        scratch: buffers for intermediate results.
+        past_filter: Kalman filter for missing values among the frames before a frame; None if none are missing.
         inputs: standardised inputs of each sequence, ``(T, U)``; None if nothing is regressed on inputs.
         has_one_matrix: True if transitions are the same at all steps, so that sequences may be cut into segments.
         gaps: time of each step since the step before, ``(T,)`` for each sequence; None but in continuous time.
@@ -274,18 +320,19 @@ class Corpus:
 
     @cached_property
     def batches(self) -> list[PackedBatch]:
-        """All sequences in batches, packed once and kept, because the start of EM is guessed from the same batches."""
+        """All sequences of positive weight in batches, packed once and kept, because they are read several times."""
         return self._pack_groups(self._groups(self._used()))
 
     def each_batch(self) -> Iterator[PackedBatch]:
-        """Return an iterator over the same batches that keeps none of them."""
+        """Return an iterator over the sequences of positive weight in batches, packed one by one and not kept."""
         scratch = Scratch()
         return (self._pack_whole(group, scratch) for group in self._groups(self._used()))
 
     def own_batches(self) -> list[PackedBatch]:
-        """Return the batches that this process computes, of all batches of the data.
+        """Return the batches of sequences that this process of distributed training computes.
 
-        If there are more processes than sequences, some of them have a batch of weight zero.
+        If there are more processes than sequences, some of them have a batch of weight zero. A single process has all
+        batches.
         """
         if not is_distributed():
             return self.batches
@@ -297,7 +344,7 @@ class Corpus:
     def own_portions(self) -> list[Portion]:
         """Return this process's part of each batch of the data.
 
-        The batches are those that a single process would have.
+        The batches are those that a single process would have, so that a step of gradient ascent is over the same data.
         """
         if not is_distributed():
             return [Portion(batch, batch.weight * len(batch.x)) for batch in self.batches]
@@ -317,7 +364,7 @@ class Corpus:
 
     @property
     def frames_in_group(self) -> int:
-        """Largest number of frames of a mini-batch that are computed together."""
+        """Largest number of frames of a mini-batch that are computed together, as memory permits."""
         elements = ELEMENTS_AT_ONCE["cpu"]
         if self.device.type == "cuda":
             bytes_of_one = BYTES_AN_ELEMENT_ON_GPU * self.dtype.itemsize // torch.float32.itemsize
@@ -362,7 +409,10 @@ class Corpus:
     # -- subsequences ----------------------------------------------------------------------------------------
 
     def pack(self, subsequences: list[Subsequence]) -> PackedBatch:
-        """Return a batch of subsequences of one weight; nothing else is read but the frames before each."""
+        """Return a batch of ``subsequences``, whose sequences must all have one weight.
+
+        The frames before a subsequence are read only where its densities depend on them.
+        """
         return self._pack(subsequences, self.scratch)
 
     def _pack(self, parts: list[Subsequence], scratch: Scratch) -> PackedBatch:
@@ -394,7 +444,7 @@ class Corpus:
         return PackedBatch(x, past, segments, common_weight, indices, scratch, *of_frames)
 
     def _frames(self, parts: list[Subsequence]) -> Tensor:
-        """Return the frames of the parts one after the other, ``(N, ...)``.
+        """Return the frames of the subsequences ``parts`` one after the other, ``(N, ...)``.
 
         Floats are in the precision of the computation. Data on disk are converted in small pieces, because they are
         read in float64 and memory is bounded.
@@ -416,10 +466,16 @@ class Corpus:
         return values.to(self.dtype) if values.is_floating_point() else values
 
     def mini_batches(self, n: int, generator: torch.Generator, *, may_cut: bool = True) -> list[MiniBatch]:
-        """Return ``n`` mini-batches of about equally many frames, each of subsequences from all over the data.
+        """Return mini-batches of about equally many frames, each made of subsequences from all over the data.
 
-        If ``may_cut``, long sequences are cut into subsequences; otherwise each sequence is one. ``generator`` assigns
-        them.
+        Args:
+            n: number of mini-batches.
+            generator: random generator that assigns subsequences to mini-batches.
+            may_cut: True if long sequences may be cut into subsequences; otherwise each sequence is one subsequence.
+
+        Returns:
+            Mini-batches, each a list of groups of subsequences; a group has sequences of one weight, and fits into
+            memory.
         """
         indices = self._used()
         total = sum(len(self.sequences[i]) for i in indices)
@@ -441,7 +497,7 @@ class Corpus:
         return [[parts[j] for j in group.tolist()] for group in groups]
 
     def in_batches(self, group: list[Subsequence]) -> Iterator[list[Subsequence]]:
-        """Yield the subsequences in parts of at most ``frames_at_once`` frames."""
+        """Yield the subsequences of ``group``, of one weight, in lists of at most ``frames_at_once`` frames."""
         if sum(map(len, group)) <= self.frames_at_once:
             yield group
             return
@@ -455,9 +511,14 @@ class Corpus:
 
 
 def cut(sequence: int, length: int, size: int) -> list[Subsequence]:
-    """Return the subsequences that cut a sequence into equal parts of about ``size`` frames.
+    """Return the subsequences that cut one sequence into equal parts.
 
     A sequence that is shorter than two parts stays whole.
+
+    Args:
+        sequence: number of the sequence.
+        length: its number of frames.
+        size: about how many frames a part has.
     """
     n = max(1, length // size)
     edges = [length * i // n for i in range(n + 1)]
@@ -465,9 +526,12 @@ def cut(sequence: int, length: int, size: int) -> list[Subsequence]:
 
 
 def grouped(weights: np.ndarray, lengths: np.ndarray, most: int) -> list[np.ndarray]:
-    """Return the positions of sequences in groups of one weight and similar length.
+    """Return groups of sequences of one weight and similar length, as arrays of their positions.
 
-    A group has at most ``most`` frames, unless a single sequence has more.
+    Args:
+        weights: weight of each of n sequences, ``(n,)``.
+        lengths: number of frames of each, ``(n,)``.
+        most: largest number of frames of a group, unless a single sequence has more.
 
     >>> [group.tolist() for group in grouped(np.array([1.0, 1.0, 2.0, 1.0]), np.array([3, 9, 1, 2]), most=5)]
     [[3, 0], [1], [2]]
@@ -486,9 +550,14 @@ def grouped(weights: np.ndarray, lengths: np.ndarray, most: int) -> list[np.ndar
 
 
 def _past(frames: np.ndarray, part: Subsequence, n_past: int) -> np.ndarray:
-    """Return the p = ``n_past`` frames before each frame of a subsequence, ``(n, p, D)``, the oldest first.
+    """Return the p frames before each of the n frames of a subsequence, the oldest first, ``(n, p, D)``.
 
-    ``frames (T, D)`` is the whole sequence. Frames before its start are NaN.
+    Frames before the start of the sequence are NaN.
+
+    Args:
+        frames: the whole sequence, ``(T, D)``.
+        part: the subsequence.
+        n_past: number of frames, p.
     """
     early = np.full((max(0, n_past - part.first), frames.shape[1]), np.nan)
     padded = np.concatenate([early, frames[max(0, part.first - n_past) : part.stop]])
@@ -510,8 +579,16 @@ def corpus_of(
 ) -> Corpus:
     """Return the corpus of encoded examples, in which each source is joined with the target after it.
 
-    If some examples have known states, all others count as unknown. ``past_filter`` is used where values of the past
-    are missing. ``has_one_matrix`` is True if transitions are the same at all steps.
+    If some examples have known states, all others count as unknown.
+
+    Args:
+        examples: encoded sequences.
+        emission: the emission, which says how many frames before a frame its density depends on.
+        n_states: number of states.
+        device: device of the computation.
+        dtype: precision of the computation.
+        past_filter: Kalman filter for missing values among the frames before a frame; None if none are missing.
+        has_one_matrix: True if transitions are the same at all steps.
     """
     n_past, n_densities = emission.observation.n_past, emission.n_densities(n_states)
     joined = joined_values(examples)
@@ -531,14 +608,19 @@ def corpus_of(
 
 
 def joined_values(examples: Sequence[Example]) -> list[np.ndarray]:
-    """Return the encoded steps of each example, its source followed by its target."""
+    """Return the encoded steps of each of ``examples``, those of its source followed by those of its target."""
     return [e.values if e.source is None else np.concatenate([e.source, e.values]) for e in examples]
 
 
 def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:
-    """Return the number of units and the log-determinant of all data that EM fits, both weighted by sequence.
+    """Return the number of units and the log-determinant of all data that EM fits.
 
-    Sources count as well.
+    Units are raw steps, or bytes of text; the log-determinant, in nats, converts the log-density of encoded data to raw
+    units. Both are weighted by sequence, and sources count as well.
+
+    Args:
+        examples: encoded sequences.
+        encoding: their encoding.
     """
     units = 0.0
     log_det = 0.0
@@ -554,9 +636,11 @@ def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, fl
 
 
 def validation_score(sums_of_steps: Callable[[list[Example]], np.ndarray], examples: list[Example]) -> float:
-    """Return the score of held-out examples in nats per raw unit; NaN if there are none.
+    """Return the score of held-out examples in nats per raw unit (a step, or a byte of text); NaN if there are none.
 
-    ``sums_of_steps``: function that returns the log-probability of each encoded example in nats, ``(n,)``.
+    Args:
+        sums_of_steps: function that returns the log-probability of each encoded example in nats, ``(n,)``.
+        examples: the held-out examples.
     """
     if not examples:
         return np.nan
@@ -565,9 +649,14 @@ def validation_score(sums_of_steps: Callable[[list[Example]], np.ndarray], examp
 
 
 def check_states(examples: Sequence[Example], n_states: int) -> None:
-    """Raise ``ValueError`` for known states that do not fit the encoded steps or the number of states.
+    """Raise ``ValueError`` if known states of an example do not fit its encoded steps or the number of states.
 
-    The message has the number of the sequence.
+    The message has the number of the sequence. Known states are integers ``(T,)``, -1 where unknown, or booleans
+    ``(T, K)``, True where a state is possible.
+
+    Args:
+        examples: encoded sequences with their known states.
+        n_states: number of states, K.
     """
     for i, example in enumerate(examples):
         if example.states is None:

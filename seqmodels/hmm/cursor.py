@@ -36,16 +36,17 @@ SMALLEST_VARIANCE = 1e-300  # a floor below every variance of a prediction
 
 @dataclass(frozen=True)
 class HMMState:
-    """The belief of an HMM about ``n`` sequences after some steps: the state of ``HMMCursor``.
+    """The probabilities of an HMM's hidden states after some steps of n sequences: the state of ``HMMCursor``.
 
-    Both log-probabilities are -inf in all hidden states once the steps are impossible.
+    K hidden states, D features, U inputs. Both log-probabilities are -inf in all hidden states once the steps are
+    impossible.
 
     Attributes:
         log_alpha: log p(hidden state of the last step | all steps so far), ``(n, K)`` float64; None before the first
             step.
         log_predicted: log p(there is a next step, in this hidden state | all steps so far), ``(n, K)`` float64.
-        past: the last p steps, ``(n, p, D)``; once values were missing, their means and covariances, ``(n, p + p²D,
-            D)``.
+        past: the last p steps, which an autoregressive observation reads, ``(n, p, D)``; once values were missing,
+            their means and covariances, ``(n, p + p²D, D)``.
         n_scored: number of steps after the source.
         inputs: standardised inputs of the next step, ``(n, U)``, which ``log_predicted`` then depends on; None until
             they are given.
@@ -59,14 +60,17 @@ class HMMState:
 
 
 def merged_states(log_weights: list[float], states: list[HMMState]) -> MergedStates:
-    """Return the states merged into one, with the weighted mean of their beliefs.
+    """Return states of the cursor that stand for one text, merged into one by a weighted mean of probabilities.
 
-    The mean is exact, because the probability of the future is linear in the belief. States before the first step are
-    not merged.
+    The mean is exact, because the probability of the future is linear in the probabilities of the hidden states. States
+    before the first step are not merged.
 
     Args:
         log_weights: log-weight of each state, up to a constant.
-        states: states of one sequence each.
+        states: states of the cursor, of one sequence each.
+
+    Returns:
+        Pairs: the indices of the states that were merged, and the state that replaces them.
     """
     # Without ``log_alpha`` no step was read yet, so there is no belief to average. Everything else is taken from the
     # first state: merged states spell one text, symbols have no ``past``, and only ``n_scored > 0`` matters.
@@ -82,7 +86,12 @@ def merged_states(log_weights: list[float], states: list[HMMState]) -> MergedSta
 
 
 class BeliefArrays(NamedTuple):
-    """The belief about one sequence after some steps, as arrays; the fields mean the same as in ``HMMState``."""
+    """The probabilities of the hidden states after some steps of one sequence, as arrays that compiled loops read.
+
+    Its fields mean the same as in ``HMMState``: log p(state of the last step | steps so far), ``(1, K)`` or None; log
+    p(state of the next step | steps so far), ``(1, K)``; the number of steps after the source; and ``past``, which is
+    empty.
+    """
 
     log_alpha: np.ndarray | None
     log_predicted: np.ndarray
@@ -92,11 +101,11 @@ class BeliefArrays(NamedTuple):
 
 @dataclass(frozen=True)
 class BeliefSteps:
-    """An HMM that reads one step of one sequence at a time in compiled loops, as a ``SingleSteps``.
+    """An HMM that reads one step of one sequence at a time in compiled loops (``SingleSteps``).
 
     Attributes:
-        chain: the chain in compiled loops.
-        log_densities: function of a step that returns its log-density in each state.
+        chain: forward pass of the HMM's chain in compiled loops.
+        log_densities: function of steps ``(T, ...)`` that returns their log-densities in each of K states, ``(T, K)``.
         has_end: True if the end of a sequence is an event.
     """
 
@@ -105,17 +114,22 @@ class BeliefSteps:
     has_end: bool
 
     def enter(self, state: HMMState) -> BeliefArrays:
-        """Return the belief about one sequence as arrays, the form that ``advance`` takes."""
+        """Return ``state``, a state of the cursor for one sequence, as arrays, the form that ``advance`` takes."""
         log_alpha = None if state.log_alpha is None else state.log_alpha.numpy()
         return BeliefArrays(log_alpha, state.log_predicted.contiguous().numpy(), state.n_scored, state.past)
 
     def leave(self, at: BeliefArrays) -> HMMState:
-        """Return the belief held by arrays as an ``HMMState``; the inverse of ``enter``."""
+        """Return the state of the cursor that the arrays ``at`` hold; the inverse of ``enter``."""
         log_alpha = None if at.log_alpha is None else torch.from_numpy(at.log_alpha)
         return HMMState(log_alpha, torch.from_numpy(at.log_predicted), at.past, at.n_scored)
 
     def advance(self, at: BeliefArrays, x: np.ndarray) -> tuple[BeliefArrays, float]:
-        """Return the belief after a next step ``x``, and log p(x_t | x_<t) in nats."""
+        """Return the state as arrays after a next step, and log p(x_t | x_<t) of that step in nats.
+
+        Args:
+            at: the state before the step, as ``enter`` returns it.
+            x: the step, a vector ``(D,)`` or a symbol ``()``.
+        """
         log_alpha, after, log_prob = self.chain.filter(at.log_predicted, self.log_densities(x[None]))
         nats: float = log_prob.item()
         if self.has_end and not at.n_scored:  # a sequence cannot end before its first scored step
@@ -126,19 +140,25 @@ class BeliefSteps:
 
 @dataclass(frozen=True)
 class HMMCursor(ChainCursor[HMMState]):
-    """The cursor of an HMM, which predicts one step at a time.
+    """The cursor of an HMM: it reads n sequences step by step and predicts the next step of each.
+
+    Its methods take and return an ``HMMState``, which holds the probabilities of the hidden states.
 
     Attributes:
-        make_past_filter: makes the filter of missing values of the past, for an observation that depends on past steps;
-            None if values of the past cannot be missing.
+        make_past_filter: function that makes the Kalman filter of missing values among the past steps that the
+            observation reads; None if the observation reads none.
     """
 
     make_past_filter: Callable[[], PastFilter] | None = None
 
     def given(self, state: HMMState, inputs: Tensor) -> HMMState:
-        """Return the state with the standardised inputs of the next step, ``(n, U)``, before it is predicted.
+        """Return the state once the inputs of the next step are known, before that step is predicted.
 
-        If transitions or starts depend on inputs, ``log_predicted`` is computed again.
+        If transitions or the first state depend on inputs, ``log_predicted`` is computed again.
+
+        Args:
+            state: state of the cursor.
+            inputs: standardised inputs of the next step of n sequences, ``(n, U)``.
         """
         inputs, predicted = inputs.to(self.parameters.initial), state.log_predicted
         if self.parameters.transition_slopes is not None and state.log_alpha is not None:
@@ -149,7 +169,10 @@ class HMMCursor(ChainCursor[HMMState]):
         return replace(state, log_predicted=predicted, inputs=inputs)
 
     def unseen(self, state: HMMState) -> HMMState | None:
-        """Return the state after a next step whose value is not observed; None if the observation reads past steps."""
+        """Return the state after a next step whose value is not observed; None if the observation reads past steps.
+
+        ``state`` is the state of the cursor before that step.
+        """
         if self.observation.n_past:
             return None
         total = torch.logsumexp(state.log_predicted, -1, keepdim=True)
@@ -169,7 +192,7 @@ class HMMCursor(ChainCursor[HMMState]):
         return after, log_prob
 
     def single_steps(self) -> SingleSteps | None:
-        """Return the reader of one sequence's steps: compiled loops where possible, else ``advance_and_score``."""
+        """Return a reader of one sequence, step by step: compiled loops where possible, else this cursor."""
         if self._densities is None or self._reads_inputs:
             return ScoredSteps(self)
         return BeliefSteps(self._chain, self._densities, self.parameters.final is not None)
@@ -199,7 +222,12 @@ class HMMCursor(ChainCursor[HMMState]):
         return self.make_past_filter()
 
     def read(self, state: HMMState, x: Tensor) -> HMMState:
-        """Return the state after the steps ``x``, ``(n, T, D)`` or ``(n, T)``, by one forward pass over many steps."""
+        """Return the state after several steps, by one forward pass over all of them.
+
+        Args:
+            state: state of the cursor before the steps.
+            x: T steps of n sequences, vectors ``(n, T, D)`` or symbols ``(n, T)``.
+        """
         if self._reads_inputs:
             for step in x.unbind(1):
                 state = self.advance(state, step)  # raises an error if the inputs of the step are not given
@@ -228,10 +256,16 @@ class HMMCursor(ChainCursor[HMMState]):
         return HMMState(log_alpha, predicted, past_after, state.n_scored + length)
 
     def read_and_score(self, state: HMMState, x: Tensor) -> tuple[HMMState, Tensor]:
-        """Return the state after T steps ``x``, and log p(x_t | x_<t) of each step in nats, ``(n, T)`` float64.
+        """Return the state after several steps, and the log-probability of each step given those before it.
 
-        ``x`` is ``(n, T, D)``, or ``(n, T)`` for symbols. The recursion goes step by step in the log domain, so that
-        the rounding of a step does not depend on later ones.
+        The recursion goes step by step in the log domain, so that the rounding of a step does not depend on later ones.
+
+        Args:
+            state: state of the cursor before the steps.
+            x: T steps of n sequences, vectors ``(n, T, D)`` or symbols ``(n, T)``.
+
+        Returns:
+            The new state, and log p(x_t | x_<t) in nats, ``(n, T)`` float64.
         """
         x = self._on_device(x)
         past, past_after = self.past_of_each(state, x)
@@ -269,11 +303,18 @@ class HMMCursor(ChainCursor[HMMState]):
         return log_alpha, log_predicted, torch.cat(each, 1) + peak.squeeze(-1)
 
     def past_of_each(self, state: HMMState, x: Tensor) -> tuple[Tensor | None, Tensor]:
-        """Return the p steps before each step of ``x (n, T, D)``, and the p steps before the next one.
+        """Return the p steps before each of several steps, and the p steps before the one after them.
 
-        They are ``(n, T, p, D)`` and ``(n, p, D)``. Once values were missing, means and covariances take their place,
-        with ``p + p²D`` instead of p rows. If the observation does not depend on past steps, they are None and the past
-        of ``state``.
+        They are what an autoregressive observation reads. If the observation reads no past steps, the first result is
+        None.
+
+        Args:
+            state: state of the cursor before the steps.
+            x: T steps of n sequences, ``(n, T, D)``.
+
+        Returns:
+            Arrays ``(n, T, p, D)`` and ``(n, p, D)``. Once values were missing, means and covariances take their place,
+            with ``p + p²D`` instead of p rows.
         """
         n_past = self.observation.n_past
         if not n_past:
@@ -293,7 +334,7 @@ class HMMCursor(ChainCursor[HMMState]):
         return torch.cat(each, 1), after
 
     def _is_known(self, past: Tensor) -> bool:
-        """Return True if no value of the past is missing.
+        """Return True if no value among the last p steps of n sequences, ``past (n, p, D)``, is missing.
 
         Frames before the start do not count as missing if all rows have the same number of them.
         """
@@ -303,10 +344,14 @@ class HMMCursor(ChainCursor[HMMState]):
         return bool((is_before == is_before[:1]).all())
 
     def _past_with_gaps(self, past: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the past of each step as ``past_of_each`` does, where values of ``x`` are missing after a known past.
+        """Return the p steps before each of several steps with missing values, and the p steps before the next one.
 
-        ``past (n, p, D)`` has no missing values. Only missing values and the steps after them are filtered, for all
-        sequences side by side.
+        The results have the form of ``past_of_each``. Only missing values and the steps after them are filtered, for
+        all sequences side by side.
+
+        Args:
+            past: the p steps before the first, ``(n, p, D)``, without missing values.
+            x: T steps of n sequences, ``(n, T, D)``, NaN where a value is missing.
         """
         n, length, n_past = len(x), x.shape[1], self.observation.n_past
         known = past[:, int(past[0].isnan().any(-1).sum()) :]
@@ -320,14 +365,19 @@ class HMMCursor(ChainCursor[HMMState]):
         return wide[:, :length], windows[:, length] if is_certain else wide[:, length]
 
     def _narrowed(self, past: Tensor) -> Tensor:
-        """Return ``past (n, p + p²D, D)`` as ``(n, p, D)`` if its covariances are all zero, and unchanged otherwise."""
+        """Return the last p steps without their covariances if these are all zero, and unchanged otherwise.
+
+        ``past (n, p + p²D, D)`` has p rows of means and then covariances; the result is ``(n, p, D)`` if values are
+        known.
+        """
         n_past = self.observation.n_past
         return past if bool(past[:, n_past:].any()) else past[:, :n_past].to(self.dtype)
 
     def widened(self, past: Tensor) -> Tensor:
-        """Return a known ``past (n, p, D)`` with covariances of zero, ``(n, p + p²D, D)``.
+        """Return the last p steps with their covariances, ``(n, p + p²D, D)``: p rows of means, then covariances.
 
-        A past that has the second shape already is returned unchanged.
+        Steps ``past (n, p, D)`` without missing values get covariances of zero; a ``past`` that has covariances already
+        is returned unchanged.
         """
         observation = self.observation
         assert isinstance(observation, AutoregressiveGaussian), "no other has a past that may miss values"
@@ -338,7 +388,12 @@ class HMMCursor(ChainCursor[HMMState]):
         return observation.join_past(history, history.new_zeros(len(history), width, width))
 
     def _log_b(self, x: Tensor, past: Tensor | None) -> Tensor:
-        """Return log p(x_t | state) of each step in nats, ``(n, T, K)`` float64."""
+        """Return the log-density of each of several steps in each hidden state, in nats, ``(n, T, K)`` float64.
+
+        Args:
+            x: T steps of n sequences, vectors ``(n, T, D)`` or symbols ``(n, T)``.
+            past: the p steps before each of them, ``(n, T, p, D)``; None if the observation reads none.
+        """
         if self._densities is not None:
             return torch.from_numpy(self._densities(x.flatten(0, 1).numpy())).view(*x.shape[:2], -1)
         past = None if past is None else past.unsqueeze(2)  # (n, T, 1, p, D)
@@ -347,10 +402,14 @@ class HMMCursor(ChainCursor[HMMState]):
     def predictions_ahead(self, state: HMMState, k: int) -> list[Prediction] | None:
         """Return the distribution of each of the next k steps when none of the steps before it is seen.
 
-        Each is conditional on the sequence having that step: ``p(z_T+h | x_1 .. x_T) = p(z_T | x_1 .. x_T) A^h``, and
-        the observations of these states. An autoregression of one state is Gaussian at every step, also where values of
-        its past are missing. Return None where there is no closed form, which is for an autoregression of several
-        states, or after fewer steps than its order.
+        Each is conditional on the sequence having that step, and is the mixture of what the states emit, weighted with
+        ``p(z_T+h | x_1 .. x_T) = p(z_T | x_1 .. x_T) A^h``, where A are the transitions. An autoregression of one state
+        is Gaussian at every step, also where values of its past are missing. Return None where there is no closed form,
+        which is for an autoregression of several states, or after fewer steps than its order.
+
+        Args:
+            state: state of the cursor after the steps so far.
+            k: number of steps ahead.
         """
         if self.observation.n_past:
             return self._autoregression_ahead(state, k)
@@ -365,7 +424,12 @@ class HMMCursor(ChainCursor[HMMState]):
         return predictions
 
     def _compiled_ahead(self, state: HMMState, k: int) -> list[Prediction]:
-        """Return the distributions of the 2nd to the (k + 1)-th next step given the steps so far, by compiled loops."""
+        """Return the distributions of the 2nd to the (k + 1)-th next step given the steps so far, by compiled loops.
+
+        Args:
+            state: state of the cursor after the steps so far.
+            k: number of distributions.
+        """
         n, n_states = state.log_predicted.shape
         unseen, before = np.zeros(((k + 1) * n, n_states)), state.log_predicted.contiguous().numpy()
         log_alpha, _, log_prob = map(torch.from_numpy, self._chain.filter(before, unseen))
@@ -392,11 +456,16 @@ class HMMCursor(ChainCursor[HMMState]):
     def draw_path(
         self, state: HMMState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Return an iterator over draws of the next ``n_steps`` steps; states are drawn before what they emit.
+        """Return an iterator over draws of the next steps; the path of hidden states is drawn before what it emits.
 
-        If ``may_end`` is True a sequence may end. Return None if the observation depends on past steps, if the model
-        reads inputs, if tensors are not on a CPU, or if ends are events but ``may_end`` is False. In the last case
-        states are no Markov chain, because the emissions tell how probable an end was.
+        Return None if the observation depends on past steps, if the model reads inputs, if tensors are not on a CPU, or
+        if ends are events but ``may_end`` is False: given that a sequence goes on, its states are no Markov chain.
+
+        Args:
+            state: state of the cursor after the steps so far of n sequences.
+            n_steps: number of steps.
+            generator: random generator.
+            may_end: True if a sequence may end among these steps.
         """
         final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
         if self.observation.n_past or self._reads_inputs or not is_on_cpu or (final is not None and not may_end):
@@ -428,15 +497,15 @@ class HMMCursor(ChainCursor[HMMState]):
 def gaussian_steps(
     observation: AutoregressiveGaussian, output_parameters: Tensor, past: Tensor, k: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the means and covariances of the k steps after ``past``, none of which is seen.
+    """Return the means and covariances of the next k steps of an autoregression of one state, none of which is seen.
 
-    The past enters linearly, so with ``x = A s + c + e`` the mean of a step is ``A E[s] + c`` and its covariance ``A
-    Cov[s] Aᵀ + Σ`` (Lütkepohl 2005, *New introduction to multiple time series analysis*, section 2.2). All numbers are
-    in encoded units.
+    With ``x = A s + c + e``, where s are the p steps before x and Σ is the covariance of e, the mean of a step is
+    ``A E[s] + c`` and its covariance ``A Cov[s] Aᵀ + Σ`` (Lütkepohl 2005, *New introduction to multiple time series
+    analysis*, section 2.2). All numbers are in encoded units.
 
     Args:
         observation: the autoregression.
-        output_parameters: output parameters of one state, ``(P,)``.
+        output_parameters: its coefficients, intercepts and covariances as the P numbers that it takes, ``(P,)``.
         past: the last p steps, ``(n, p, D)``, or with missing values their means and covariances, ``(n, p + p²D, D)``.
         k: number of steps.
 

@@ -21,19 +21,28 @@ Emit = Callable[[Tensor, torch.Generator], Tensor]
 
 
 class DrawnStates(Protocol):
-    """The hidden states of n sequences, drawn some steps at a time."""
+    """Protocol of the hidden states of n sequences, drawn at random some steps at a time.
+
+    ``is_impossible`` is True for sequences in which neither a step nor the end can follow, ``(n,)``.
+    """
 
     is_impossible: Tensor  # (n,) True where neither a step nor the end can follow
 
     def draw(self, n_steps: int, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return the next states ``(T, n)``, and whether each sequence ended before each of them, ``(T, n)`` bool."""
+        """Return the next T states of n sequences, ``(T, n)``, and a mask of those before which the sequence ended.
+
+        Args:
+            n_steps: number of steps T.
+            generator: random generator.
+        """
 
 
 class StatesOfChain:
-    """The hidden states of n sequences of a Markov chain, drawn some steps at a time (``DrawnStates``).
+    """The hidden states of n sequences of a Markov chain of K states, drawn some steps at a time (``DrawnStates``).
 
     Args:
-        log_first: log-weights of the K states of the next step, and last of the end, ``(n, K + 1)``.
+        log_first: logarithms of unnormalised probabilities of the K states of the next step, and last of the end,
+            ``(n, K + 1)``.
         transitions: transition probabilities ``(K, K)``, or several matrices ``(G, K, K)``.
         final: probability of the end after each state, ``(K,)``; None means that sequences do not end.
         which: index of the matrix of the transition into each of the next T steps, ``(T, n)`` int64; None means that
@@ -68,11 +77,13 @@ class StatesOfChain:
 
 
 class StatesOfSegments:
-    """The states of a semi-Markov chain, drawn some steps at a time (``DrawnStates``).
+    """The hidden states of n sequences of a semi-Markov chain, drawn some steps at a time (``DrawnStates``).
+
+    A segment is a visit to one of K states; it lasts 1 to D steps.
 
     Args:
-        log_first: log-weights of the pairs of state and number of steps left after the next step, and last of the end,
-            ``(n, K D + 1)``.
+        log_first: logarithms of unnormalised probabilities of the pairs of state and number of steps left in its
+            segment at the next step, and last of the end, ``(n, K D + 1)``.
         transition: transition probabilities between segments, ``(K, K)``.
         final: probability of the end after a segment, ``(K,)``; None means that sequences do not end.
         log_pmf: log-probabilities of durations 1 .. D, ``(K, D)``.
@@ -94,7 +105,7 @@ class StatesOfSegments:
 
 
 def _weights(log_weights: Tensor) -> tuple[np.ndarray, Tensor]:
-    """Return the exponentials of log-weights, divided by the largest of each row, and a mask of rows without weight.
+    """Return the exponentials of log-weights, divided by the largest of each row, and a mask of rows of zeros.
 
     Args:
         log_weights: logarithms of weights, ``(n, S)``.
@@ -117,10 +128,14 @@ def _ends(final: Tensor | None, transitions: Tensor) -> np.ndarray:
 
 
 def emitted_by(observation: Observation, table: Tensor) -> Emit:
-    """Return the function that draws the emissions of states, independently at each step.
+    """Return a function that draws what states emit, independently at each step.
 
-    ``table``: output parameters of the states, ``(K, P)``. The function takes states ``(T, n)`` and a random generator,
-    and returns ``(T, n, ...)``.
+    The function takes states ``(T, n)`` and a random generator, and returns vectors ``(T, n, D)`` or symbols
+    ``(T, n)``.
+
+    Args:
+        observation: family of the distributions of the states.
+        table: output parameters of the states: the P numbers that the observation takes for each, ``(K, P)``.
     """
     return partial(_emitted, observation, table)
 
@@ -133,12 +148,13 @@ def _emitted(observation: Observation, table: Tensor, states: Tensor, generator:
 def drawn_steps(
     states: DrawnStates, emit: Emit, numbers_of_step: int, n_steps: int, generator: torch.Generator, *, may_end: bool
 ) -> Iterator[Draws]:
-    """Yield the next ``n_steps`` steps of n sequences, some at a time, on the CPU.
+    """Yield random draws of the next ``n_steps`` steps of n sequences, some steps at a time, on the CPU.
 
     Args:
-        states: the hidden states.
-        emit: function that draws the emissions of states.
-        numbers_of_step: number of output parameters that one step of all sequences needs in memory.
+        states: the hidden states, which draw themselves.
+        emit: function that draws what states emit, as ``emitted_by`` returns it.
+        numbers_of_step: number of output parameters that one step of all sequences needs in memory, which bounds how
+            many steps are drawn at a time.
         n_steps: number of steps, drawn whether sequences end or not.
         generator: random generator on the CPU.
         may_end: True if sequences may end.

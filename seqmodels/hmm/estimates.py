@@ -44,11 +44,11 @@ class Estimate:
     """A description of one estimated parameter, as standard errors list it.
 
     Attributes:
-        name: name of the array that it belongs to.
+        name: name of the array of parameters that it belongs to, such as ``"means"``.
         index: its index in that array.
         state: its state; None for a parameter that all states share.
         feature: its feature, symbol or component, or a pair of features.
-        link: scale on which its confidence interval is symmetric.
+        link: scale on which its confidence interval is symmetric: ``"identity"``, ``"log"`` or ``"logit"``.
         note: reason why it has no standard error; empty if it has one.
     """
 
@@ -61,10 +61,11 @@ class Estimate:
 
 
 class Emitted(ABC):
-    """The emission parameters of one kind of observation for which standard errors are computed.
+    """Base class for the emission parameters of one kind of observation, which says which of them have standard errors.
 
-    They are P numbers for each of G distinct emissions, ``(G, P)``; tied states share one. To add a kind, define the
-    methods below, and register it with ``emitted_of``.
+    A *table* ``(G, P)`` holds the P output parameters, the numbers that the observation takes, for each of G distinct
+    emissions; states that are tied share one. To add a kind of observation, define the methods below, and register the
+    class with ``emitted_of``.
 
     Args:
         observation: the observation.
@@ -81,50 +82,76 @@ class Emitted(ABC):
 
     @abstractmethod
     def is_free(self, table: Tensor) -> Tensor:
-        """Return True for the output parameters that are estimated, ``(G, P)``, for G distinct emissions."""
+        """Return a mask ``(G, P)`` of the output parameters that are estimated.
+
+        The others are on a boundary, or implied by others. ``table (G, P)`` has P parameters for each of G distinct
+        emissions.
+        """
 
     def has_slope(self, table: Tensor) -> Tensor:
-        """Return True for the output parameters that have free slopes where inputs change emissions, ``(G, P)``."""
+        """Return a mask ``(G, P)`` of the output parameters that have free slopes if emissions depend on inputs.
+
+        ``table (G, P)`` has P output parameters for each of G distinct emissions.
+        """
         return self.is_free(table)
 
     def expected(self, tables: Tensor) -> Tensor:
-        """Return output parameters ``(N, G, P)`` of N steps, where inputs change them, in a form that may be averaged.
+        """Return output parameters in a form that may be averaged over steps, such as probabilities in place of logits.
 
-        The form, such as probabilities in place of logits, has the same shape. The mean over steps decides which
-        parameters are on a boundary.
+        It serves emissions that depend on inputs: the mean over steps decides which parameters are on a boundary.
+        ``tables (N, G, P)`` has P output parameters of G emissions at each of N steps; so has the result.
         """
         return tables
 
     def table_of_expected(self, mean: Tensor) -> Tensor:
-        """Return the table ``(G, P)`` of which ``mean (G, P)`` is the form that ``expected`` returns: its inverse."""
+        """Return the table of output parameters, ``(G, P)``, given means of the form that ``expected`` returns.
+
+        It is the inverse of ``expected``; ``mean`` is ``(G, P)``.
+        """
         return mean
 
     def lengths(self, table: Tensor) -> Tensor:
         """Return how far each output parameter must move to change the density noticeably, ``(G, P)``.
 
-        It is the unit of the steps of numerical differentiation.
+        It is the unit of the steps of numerical differentiation. ``table (G, P)`` has P output parameters for each of G
+        distinct emissions.
         """
         return torch.ones_like(table)
 
     @abstractmethod
     def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
-        """Return the parameters in raw units by name, differentiable, in the shapes of ``Emission.raw_parameters``.
+        """Return the parameters in raw units by name, such as ``means``, differentiable in the table.
 
-        The names have no final "_". ``table`` is ``(K, P)``; the raw value of a feature is its encoded value times
-        ``scale (D,)`` plus ``shift (D,)``.
+        Names and shapes are those of the attributes of a fitted model, the names without the final "_".
+
+        Args:
+            table: output parameters of K states, ``(K, P)``, in encoded units.
+            shift: with ``scale``, the encoding of D features: a raw value is ``shift + scale * encoded``, ``(D,)``.
+            scale: see ``shift``, ``(D,)``.
         """
 
     @abstractmethod
     def estimates(self, table: Tensor) -> Iterator[Estimate]:
-        """Yield a description of every parameter of a table ``(K, P)``."""
+        """Yield a description of every estimated parameter, with a note if it is on a boundary.
+
+        ``table (K, P)`` has P output parameters for each of K states.
+        """
 
 
 @singledispatch
 def emitted_of(observation: Observation, size: int, names: list[Any], least: float) -> Emitted:
-    """Return the estimated parameters of an observation over ``size`` features or symbols with ``names``.
+    """Return a description of the parameters of an observation for which standard errors are computed.
+
+    A class derived from ``Emitted`` is registered for each kind of observation.
+
+    Args:
+        observation: the observation of the states.
+        size: number of features or symbols.
+        names: name of each feature or symbol.
+        least: smallest probability that does not count as being on the boundary.
 
     Raises:
-        ValueError: no description of its parameters is registered, so that its standard errors are not known.
+        ValueError: no description is registered for this kind of observation.
     """
     raise ValueError(
         f"standard errors of {observation!r} are not known, because nothing says which of its parameters are free; "
@@ -157,7 +184,7 @@ class _Intervals(Emitted):
 
 @emitted_of.register(Columns)
 class _Groups(Emitted):
-    """The estimated parameters of ``Columns``, which has groups of features with a density each.
+    """The estimated parameters of ``Columns``, an observation with a density for each of several groups of features.
 
     If several groups have an array of one name, the number of the group is added to the name.
     """
@@ -197,7 +224,13 @@ class _Groups(Emitted):
                 yield replace(estimate, name=names[estimate.name][0])
 
     def _raw_by_group(self, table: Tensor, shift: Tensor, scale: Tensor) -> list[dict[str, tuple[str, Tensor]]]:
-        """Return the arrays of each group by their name in the group, each with its name among all groups."""
+        """Return the arrays of each group of features by their name in the group, each with its name among all groups.
+
+        Args:
+            table: output parameters of K states, ``(K, P)``.
+            shift: raw values of D features are ``shift + scale * encoded``, ``(D,)``.
+            scale: see ``shift``, ``(D,)``.
+        """
         each = zip(self.groups, self.parts, strict=True)
         raw = [part.raw(table[..., g.outputs], shift[g.columns], scale[g.columns]) for g, part in each]
         named = zip(names_among_groups(raw), raw, strict=True)
@@ -205,9 +238,12 @@ class _Groups(Emitted):
 
 
 def free_logits(probabilities: Tensor, least: float) -> Tensor:
-    """Return True for the logits that are estimated, ``(..., V)``: all but the largest and those on the boundary.
+    """Return a mask of the logits that are estimated, ``(..., V)``: all but the largest one and those on the boundary.
 
-    Probabilities below ``least`` are on the boundary.
+    Args:
+        probabilities: the softmax of V logits, ``(..., V)``. The largest logit is held fixed, because adding a number
+            to all of them changes nothing.
+        least: probabilities below this, or above one minus this, count as on the boundary.
     """
     inner = is_inner(probabilities, least)
     largest = torch.zeros_like(inner).scatter_(-1, probabilities.argmax(-1, keepdim=True), value=True)
@@ -215,7 +251,7 @@ def free_logits(probabilities: Tensor, least: float) -> Tensor:
 
 
 def is_inner(probabilities: Tensor, least: float) -> Tensor:
-    """Return True for the probabilities from ``least`` to ``1 - least``; others are on the boundary."""
+    """Return a mask of the ``probabilities`` from ``least`` to ``1 - least``; all others count as on the boundary."""
     return (probabilities >= least) & (probabilities <= 1 - least)
 
 
@@ -472,10 +508,14 @@ def _link(d: int, e: int) -> Link:
 
 
 def _hits(shape: Tensor, shape_type: Literal["diag", "full"], floor: float) -> Tensor:
-    """Return True for each covariance that EM has put on its lower bound ``floor``.
+    """Return a mask of the covariances that EM has put on their lower bound ``floor``, ``(...)``.
 
-    For a full covariance, this bounds the smallest eigenvalue. ``shape``: parameters of the covariances;
-    ``shape_type``: their form.
+    A full covariance is on it if its smallest eigenvalue is.
+
+    Args:
+        shape: parameters of the covariances, log-variances or entries of a Cholesky factor, ``(..., Q)``.
+        shape_type: form of the covariances.
+        floor: lower bound of a variance.
     """
     if shape_type == "diag":
         return gaussian.at_floor(shape, shape.shape[-1], "diag", floor)
@@ -485,7 +525,14 @@ def _hits(shape: Tensor, shape_type: Literal["diag", "full"], floor: float) -> T
 
 
 def _deviations(shape: Tensor, size: int, shape_type: Any, floor: float) -> Tensor:
-    """Return the standard deviation of each feature given all others, ``(..., D)``, in encoded units."""
+    """Return the standard deviation of each of D features given all others, ``(..., D)``, in encoded units.
+
+    Args:
+        shape: parameters of the covariances, ``(..., Q)``.
+        size: number of features D.
+        shape_type: form of the covariances, ``"diag"`` or ``"full"``.
+        floor: lower bound of a variance.
+    """
     if shape_type == "diag":
         return gaussian.variances_of_shape(shape, floor).sqrt()
     deviations: Tensor = gaussian.precision_cholesky(shape, size, floor).square().sum(-1).rsqrt()
@@ -493,7 +540,15 @@ def _deviations(shape: Tensor, size: int, shape_type: Any, floor: float) -> Tens
 
 
 def _covariances(shape: Tensor, size: int, shape_type: Any, floor: float, scale: Tensor) -> Tensor:
-    """Return variances ``(..., D)`` or covariances ``(..., D, D)`` in raw units, given shape parameters ``shape``."""
+    """Return variances ``(..., D)`` or covariances ``(..., D, D)`` in raw units.
+
+    Args:
+        shape: parameters of the covariances in encoded units, ``(..., Q)``.
+        size: number of features D.
+        shape_type: form of the covariances, ``"diag"`` or ``"full"``.
+        floor: lower bound of a variance.
+        scale: raw size of one encoded unit of each feature, ``(D,)``.
+    """
     if shape_type == "diag":
         return gaussian.variances_of_shape(shape, floor) * scale.square()
     return gaussian.covariance_of_shape(shape, size, floor) * torch.outer(scale, scale)

@@ -24,9 +24,15 @@ ON_CPU = torch.device("cpu")
 
 
 def are_few(parameters: Parameters, emission: Emission, examples: Sequence[Example]) -> bool:
-    """Return True if ``FewFrames`` can read these examples, in float64 on a CPU, in less time than batches of tensors.
+    """Return True if ``FewFrames`` can read these examples and is faster on them than batches of tensors are.
 
-    It reads whole sequences in memory, without sources, past values, inputs and known states.
+    It reads few sequences, in memory and without sources, known states or inputs, and an emission that depends on no
+    past steps. The caller must compute in float64 on a CPU.
+
+    Args:
+        parameters: parameters of the chain and its emissions.
+        emission: the emission, which determines how many densities a frame has.
+        examples: encoded sequences.
     """
     if emission.observation.n_past or any(each is not None for each in (*parameters.slopes, parameters.generator)):
         return False
@@ -43,7 +49,7 @@ def are_few(parameters: Parameters, emission: Emission, examples: Sequence[Examp
 
 @dataclass(frozen=True)
 class FewFrames:
-    """A few encoded sequences and one HMM as arrays, for compiled loops.
+    """A few encoded sequences and one HMM as arrays, from which compiled loops compute scores and states.
 
     There are n sequences with N frames in all, and K states.
 
@@ -51,7 +57,7 @@ class FewFrames:
         chain: initial ``(1, K)``, transition ``(K, K)`` and final ``(1, K)`` probabilities.
         has_final: True if ends are events.
         log_b: log-densities of the frames in each state in nats, ``(N, K)``.
-        packed: positions of the frames of each sequence.
+        packed: positions of the frames of each sequence among the N rows.
     """
 
     chain: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -61,7 +67,13 @@ class FewFrames:
 
     @classmethod
     def of(cls, parameters: Parameters, emission: Emission, examples: Sequence[Example]) -> FewFrames:
-        """Return the sequences with the densities of their frames; ``are_few`` must be True for them."""
+        """Return the sequences with the log-densities of their frames under an HMM; ``are_few`` must be True for them.
+
+        Args:
+            parameters: parameters of the chain and its emissions.
+            emission: the emission, which names the observation and its number of features.
+            examples: encoded sequences.
+        """
         from seqmodels.hmm.chain_in_loops import log_densities_of
 
         initial, transition, final = parameters.initial.numpy(), parameters.transition.numpy(), parameters.final
@@ -76,7 +88,7 @@ class FewFrames:
     def steps(self) -> list[np.ndarray] | None:
         """Return ``log p(x_t | x_<t)`` of each sequence in nats, ``(T,)``, followed by the end if that is an event.
 
-        Return None if the loops may have lost precision that matters.
+        Return None if probabilities underflowed, so that the loops may have lost precision that matters.
         """
         filtered = self._filter()
         if filtered is None:
@@ -86,17 +98,19 @@ class FewFrames:
         return [np.append(s, end) for s, end in zip(each, ends, strict=True)] if self.has_final else each
 
     def beliefs(self) -> list[np.ndarray] | None:
-        """Return ``p(z_t | x_<=t)`` of each sequence, ``(T, K)``; zeros from an impossible step on.
+        """Return ``p(z_t | x_<=t)``, the filtered state probabilities of each sequence, ``(T, K)``.
 
-        Return None if the loops may have lost precision that matters.
+        The rows are zero from an impossible step on. Return None if probabilities underflowed, so that the loops may
+        have lost precision that matters.
         """
         filtered = self._filter()
         return None if filtered is None else self.packed.split(filtered[0])
 
     def posteriors(self) -> list[np.ndarray] | None:
-        """Return ``p(z_t | x)`` of each sequence, ``(T, K)``.
+        """Return ``p(z_t | x)``, the smoothed state probabilities of each sequence, ``(T, K)``.
 
-        Return None if the loops may have lost precision that matters, or if a sequence is impossible.
+        The result is None if probabilities underflowed, so that the loops may have lost precision that matters, or if a
+        sequence has probability zero.
         """
         from seqmodels.inference.chains import sequential
 
@@ -109,18 +123,18 @@ class FewFrames:
         return self.packed.split(gamma) if is_certain else None
 
     def paths(self) -> list[np.ndarray] | None:
-        """Return the most probable states of each sequence, ``(T,)``; None if a sequence is impossible."""
+        """Return the most probable states of each sequence (Viterbi), ``(T,)``; None if a sequence is impossible."""
         from seqmodels.inference.chains import sequential
 
         path, log_prob = sequential.paths(self.chain, self.log_b, self.packed, TO_GRID)
         return self.packed.parts(path) if log_prob.min() > -np.inf else None
 
     def _filter(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Run the forward pass over all sequences; return None if the loops may have lost precision that matters.
+        """Run the forward pass over all sequences; return None if underflow may have cost precision that matters.
 
         Returns:
-            p(z_t | x_1 .. x_t) of each frame, ``(N, K)``; log p(x_t | x_<t) of each frame, ``(N,)``; and the
-            log-probability of each sequence's end, ``(n,)``.
+            For N frames of n sequences: p(z_t | x_1 .. x_t) of each frame, ``(N, K)``; log p(x_t | x_<t) of each frame,
+            ``(N,)``; and the log-probability of each sequence's end, ``(n,)``.
         """
         from seqmodels.inference.chains import sequential
 

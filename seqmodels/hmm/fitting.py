@@ -35,8 +35,8 @@ class Fitting:
 
     Attributes:
         chain: the chain, which has the E-step and the M-step.
-        objective: the objective of maximum a posteriori EM.
-        stop: rule by which each start stops.
+        objective: the objective of maximum a posteriori EM: log-likelihood plus log-prior.
+        stop: rule by which the run from each start stops.
         algorithm: name of the algorithm: EM, stepwise EM, gradient or variational Bayes.
         batches: mini-batches in an epoch of stepwise EM.
         step_decay: exponent of the step sizes of stepwise EM.
@@ -69,7 +69,10 @@ class Fitting:
         return Stepwise(objective, self.batches, self.step_decay, step, cuts)
 
     def algorithm_on(self, corpus: Corpus) -> RunOfStarts[Parameters, Parameters]:
-        """Return a function that runs the algorithm on the corpus from given starts and returns their results."""
+        """Return a function that runs the algorithm from given starts and returns a ``FitResult`` for each start.
+
+        The function fits the parameters to ``corpus``, the training data in batches.
+        """
         if self.algorithm == "stepwise":
             generator = torch.Generator().manual_seed(self.random_state)
             return partial(self.stepwise.run, corpus=corpus, stop=self.stop, generator=generator)
@@ -116,9 +119,10 @@ class Fitting:
         return [gradient_ascent(start, *data, self.stop, **options) for start in starts]
 
     def guesses(self, corpus: Corpus) -> Iterator[Parameters]:
-        """Return the first guess of the parameters of each start.
+        """Return an iterator over the first guess of the parameters for each of the ``n_init`` starts.
 
-        They are guessed from all data in memory; stepwise EM guesses them from its first mini-batch.
+        They are guessed from all sequences of ``corpus`` if these are in memory; stepwise EM guesses them from its
+        first mini-batch.
         """
         is_much = (
             corpus.is_on_disk and sum(map(len, corpus.sequences)) > START_GROUPS_FROM_DISK * corpus.frames_in_group
@@ -129,7 +133,11 @@ class Fitting:
         return self.chain.guesses(self.objective, corpus, batches, generators, self.stop)
 
     def starts(self, corpus: Corpus) -> Iterator[Parameters]:
-        """Return the parameters of each start; under variational Bayes they are hyperparameters of a posterior."""
+        """Return an iterator over the parameters from which each start of the fit begins.
+
+        They are guessed from ``corpus``, and have slopes of zero for everything that depends on inputs. Under
+        variational Bayes they are the hyperparameters of a posterior.
+        """
         started = self.guesses(corpus)
         if self.variational is not None:
             return (self.variational.started(start, corpus) for start in started)
@@ -142,7 +150,10 @@ class Fitting:
         return [corpus.pack(group) for group in groups[:n_groups]]
 
     def n_together(self, corpus: Corpus) -> int:
-        """Return how many starts are run side by side, which is the same number in every process."""
+        """Return how many starts of EM run side by side in one E-step; it is the same number in every process.
+
+        ``corpus`` is the training data; with much of it, or on a GPU, the number is 1.
+        """
         is_em, emission = self.algorithm == "em" and self.chain.runs_side_by_side, self.objective.emission
         # Starts with inputs cannot share one E-step, because each has its own transition matrix at every frame.
         if corpus.inputs is not None or not is_em or emission.shares or corpus.device.type != "cpu":
@@ -153,5 +164,13 @@ class Fitting:
 def _of_whole_sequences(
     chain: HiddenChain[Any], parameters: Parameters, emission: Any, corpus: Corpus, parts: list[Subsequence]
 ) -> Expectations:
-    """Return log p(x) and expected counts of the given subsequences, each of which is a whole sequence."""
+    """Return log p(x) and expected counts of the given subsequences, each of which is a whole sequence.
+
+    Args:
+        chain: the hidden chain.
+        parameters: parameters of the chain and its emissions.
+        emission: the emission of its states.
+        corpus: the sequences.
+        parts: the subsequences, each from the first to the last frame of its sequence.
+    """
     return chain.expectations(parameters, emission, [corpus.pack(parts)], corpus.dtype)

@@ -30,9 +30,13 @@ MIN_VARIANCE = 1e-140  # smallest variance in units of the data's, so that float
 
 
 def chain_parameters(initial: Any, transition: Any, final: Any, table: Tensor) -> Parameters:
-    """Return the parameters of a chain with an emission table, after checking them.
+    """Return the parameters of a chain of K states with an emission table, after checking the chain's probabilities.
 
-    ``initial``: ``(K,)``; ``transition``: ``(K, K)``; ``final``: ``(K,)``, or None if the end is not an event.
+    Args:
+        initial: probabilities of the first state, ``(K,)``.
+        transition: transition probabilities, ``(K, K)``; each row, plus its entry of ``final``, sums to one.
+        final: probability of the end after each state, ``(K,)``, or None if the end is not an event.
+        table: output parameters of the emissions, one row for each state, ``(K, P)``; not checked.
 
     Raises:
         ValueError: a shape does not fit, or rows are not probabilities that sum to one.
@@ -64,15 +68,19 @@ def emission_table(
     encoding: Encoding | None,
     observation: Observation | None,
 ) -> Table:
-    """Return the encoding, the observation and the output parameters ``(K, P)``, given one kind of parameters.
+    """Return the encoding, the observation and its output parameters, from the user's parameters of the emissions.
+
+    Output parameters are the P numbers that the observation takes for each of K states, ``(K, P)``.
 
     Args:
         k: number of states, K.
-        emission, probabilities, rates: parameters of symbols, bits or counts, as in ``HMM.from_parameters``; None for
-            all but the kind that is given.
-        mixture: weights, means, covariances and covariance type of Gaussian mixtures; the arrays are None if not given.
-        encoding: encoding of the data, or None for the default.
-        observation: observation with the options of the M-step, or None for the default.
+        emission: probabilities of V symbols, ``(K, V)``, or None.
+        probabilities: probabilities of D bits, ``(K, D)``, or None.
+        rates: rates of D counts, ``(K, D)``, or None.
+        mixture: weights, means, covariances and covariance type of Gaussian mixtures, in the forms that
+            ``HMM.from_parameters`` takes; the arrays are None if not given.
+        encoding: encoding of the data, or None for the default of that kind of data.
+        observation: observation with the options of the M-step, or None for the default of that kind of data.
 
     Raises:
         ValueError: parameters of several observations are given, or they do not fit ``encoding`` or ``observation``.
@@ -98,15 +106,17 @@ def table_of_means(
     encoding: Encoding | None,
     observation: Observation,
 ) -> Table:
-    """Return the encoding, the observation and the output parameters ``(K, P)``, given the mean of each feature.
+    """Return the encoding, the observation and its output parameters, given the mean of each feature in each state.
+
+    Output parameters are the P numbers that the observation takes for each state, ``(K, P)``; D features.
 
     Args:
         k: number of states, K.
         name: the argument of ``HMM.from_parameters``, for messages.
         expected: means, ``(K, D)``.
         family: class of the observation, such as ``Poisson``.
-        encoding: encoding of the data, or None for the default.
-        observation: observation with the options of the M-step, or None for the default.
+        encoding: encoding of the data, or None for one that leaves features as they are.
+        observation: observation with the options of the M-step.
 
     Raises:
         ValueError: the values are not possible means of the family, or do not fit ``encoding`` or ``observation``.
@@ -133,9 +143,15 @@ def _range(values: np.ndarray) -> str:
 
 
 def table_of_symbols(k: int, emission: Any, encoding: Encoding | None, observation: Observation | None) -> Table:
-    """Return the encoding, the observation and the output parameters ``(K, P)``, given probabilities of symbols.
+    """Return the encoding, the observation and its output parameters, given the probabilities of symbols in each state.
 
-    ``k``: number of states K; ``emission``: probability of each of V symbols in each state, ``(K, V)``.
+    Output parameters are here log-probabilities, ``(K, V)``.
+
+    Args:
+        k: number of states, K.
+        emission: probability of each of V symbols in each state, ``(K, V)``.
+        encoding: encoding of the data, or None for one that reads integers from 0 to V - 1.
+        observation: a ``Categorical`` with the options of the M-step, or None for the default.
 
     Raises:
         ValueError: rows are not probabilities that sum to one, or do not fit ``encoding`` or ``observation``.
@@ -163,10 +179,19 @@ def table_of_mixture(
     encoding: Encoding | None,
     observation: Observation | None,
 ) -> Table:
-    """Return the encoding, the observation and the output parameters ``(K, P)`` of Gaussian mixtures in K states.
+    """Return the encoding, the observation and its output parameters, given the Gaussian mixture of each state.
 
-    The arrays have the form of ``HMM.from_parameters``: ``weights (K, M)``, ``means (K, M, D)`` and ``covariances``;
-    without ``weights`` the axis M is left out. ``k`` is K.
+    Output parameters are the P numbers that the observation takes for each state, ``(K, P)``, in encoded units.
+
+    Args:
+        k: number of states, K.
+        weights: weights of M components, ``(K, M)``; None for one component, and then other arrays have no axis M.
+        means: means of D features, ``(K, M, D)``, in raw units.
+        covariances: ``(K, M, D)`` (diag), ``(K, M, D, D)`` (full), ``(D, D)`` (tied), ``(K, M)`` or ``(K, M, D)``
+            (spherical), in raw units.
+        covariance_type: form of ``covariances``.
+        encoding: encoding of the data, or None for standardising by the mean and deviation of the given mixtures.
+        observation: a ``GaussianMixture`` with the options of the M-step, or None for the default.
 
     Raises:
         ValueError: the parameters cannot be a mixture, or do not fit ``encoding`` or ``observation``.
@@ -251,9 +276,18 @@ def _covariance_shapes(shape: tuple[int, ...], covariance_type: CovarianceType) 
 
 
 def _own_units(w: Tensor, mu: Tensor, sigma: Tensor, covariance_type: CovarianceType) -> Standardize:
-    """Return the encoding that standardises by mean and deviation over all states alike.
+    """Return the encoding that standardises by the mean and deviation of all states' mixtures, weighted alike.
 
-    Computing in float32 is then as precise as after ``fit``.
+    Computing in float32 is then as precise as after ``fit``. K states, M components, D features.
+
+    Args:
+        w: weights of the components, ``(K, M)``.
+        mu: means, ``(K, M, D)``.
+        sigma: variances ``(K, M, D)`` or covariances ``(K, M, D, D)``.
+        covariance_type: form of the covariances; for ``"spherical"`` the units keep covariances spherical.
+
+    Raises:
+        ValueError: numbers are so large that float64 cannot hold their squares.
     """
     variances = sigma.diagonal(dim1=-2, dim2=-1) if sigma.ndim == 4 else sigma
     share = (w / len(w)).unsqueeze(-1)
@@ -274,7 +308,11 @@ def _own_units(w: Tensor, mu: Tensor, sigma: Tensor, covariance_type: Covariance
 
 
 def input_scaling(inputs: InputScaling | Mapping[str, float] | None) -> InputScaling:
-    """Return the scaling of inputs: ``inputs`` itself, or a scaling in raw units about a value of each input.
+    """Return the scaling of inputs that the argument ``inputs`` of ``from_parameters`` stands for.
+
+    Args:
+        inputs: an ``InputScaling``, which is returned, or a mapping from the name of each input to its value where all
+            other parameters hold; the result then has that value as mean, and raw units.
 
     Raises:
         ValueError: ``inputs`` is neither, or has values that are not finite numbers.
@@ -293,10 +331,13 @@ def input_scaling(inputs: InputScaling | Mapping[str, float] | None) -> InputSca
 
 
 def with_implied_effects(options: Mapping[str, Any], slopes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return constructor arguments in which each part of the model that has slopes depends on inputs.
+    """Return constructor arguments in which each part of the model that was given slopes depends on inputs.
 
-    It depends on all inputs, unless ``options``, the arguments that the user passed, name some. ``slopes`` has the
-    slopes of each part of ``input_effects`` by name, or None.
+    Such a part depends on all inputs, unless the user's ``input_effects`` names some for it.
+
+    Args:
+        options: constructor arguments that the user passed, by name.
+        slopes: slopes of each part of ``input_effects`` (``transitions``, ``emissions``, ``first_state``), or None.
     """
     effects = options.get("input_effects", ChainInputEffects())
     if not isinstance(effects, ChainInputEffects):  # which the constructor refuses
@@ -317,13 +358,16 @@ def with_slopes(
     """Return the parameters with slopes for standardised inputs, given slopes for raw inputs.
 
     Args:
-        parameters: parameters where all inputs are zero.
-        slopes: for each part of ``effects`` its slopes for raw inputs; None means zero.
-        effects: what depends on inputs.
-        options: which inputs each part depends on.
-        scale: raw size of one standardised unit of each input, ``(U,)``.
-        emission: the emission, whose table has columns that depend on inputs.
-        encoding: the encoding of its frames.
+        parameters: parameters of the chain and its emissions, without slopes, where standardised inputs are zero.
+        slopes: slopes for raw inputs of ``"transitions"``, ``"emissions"`` and ``"first_state"``; None means zeros.
+        effects: which of these three parts of the model depend on inputs.
+        options: the columns of the inputs that each part depends on.
+        scale: raw size of one standardised unit of each of U inputs, ``(U,)``.
+        emission: the emission, some of whose output parameters depend on inputs.
+        encoding: the encoding of the frames.
+
+    Raises:
+        ValueError: slopes of a wrong shape, not finite, or of an input that the part does not depend on.
     """
     k, slopes_of = len(parameters.initial), (options, scale)
     if effects.transitions:
@@ -343,10 +387,15 @@ def with_slopes(
 def transition_slopes_of(
     slopes: Any, n_states: int, options: InputOptions, scale: np.ndarray, name: str = "transition_slopes"
 ) -> Tensor:
-    """Return the slopes of transitions for standardised inputs, ``(K, K, U)``; None gives zeros.
+    """Return the slopes of transitions on standardised inputs, ``(K, K, U)``, given slopes on raw inputs.
 
-    ``slopes`` are for raw inputs; ``scale (U,)`` is the raw size of one standardised unit; ``name`` is the argument's,
-    for messages.
+    Args:
+        slopes: change of each log-probability (before rows are normalised) for one unit of each of U raw inputs,
+            ``(K, K, U)``; None stands for zeros.
+        n_states: number of states, K.
+        options: the columns of the inputs that transitions depend on.
+        scale: raw size of one standardised unit of each input, ``(U,)``.
+        name: name of the user's argument, for error messages.
 
     Raises:
         ValueError: the shape does not fit, a slope is not finite, or an input that transitions do not depend on has a
@@ -357,9 +406,14 @@ def transition_slopes_of(
 
 
 def initial_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: np.ndarray) -> Tensor:
-    """Return the slopes of the first state for standardised inputs, ``(K, U)``; None gives zeros.
+    """Return the slopes of the first state on standardised inputs, ``(K, U)``, given slopes on raw inputs.
 
-    ``slopes`` are for raw inputs; ``scale (U,)`` is the raw size of one standardised unit.
+    Args:
+        slopes: change of each log-probability (before they are normalised) for one unit of each of U raw inputs,
+            ``(K, U)``; None stands for zeros.
+        n_states: number of states, K.
+        options: the columns of the inputs that the first state depends on.
+        scale: raw size of one standardised unit of each input, ``(U,)``.
 
     Raises:
         ValueError: the shape does not fit, a slope is not finite, or an input that the first state does not depend on
@@ -372,10 +426,16 @@ def initial_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: 
 def table_slopes_of(
     slopes: Any, table: Tensor, emission: Emission, encoding: Encoding, options: InputOptions, scale: np.ndarray
 ) -> Tensor:
-    """Return the slopes of the emission table for standardised inputs, ``(K, P, U)``, given raw ones, ``(K, D, U)``.
+    """Return the slopes of the output parameters on standardised inputs, ``(K, P, U)``, given slopes on raw inputs.
 
-    Slopes of symbols are relative to the first symbol. ``scale (U,)`` is the raw size of one standardised unit of each
-    input.
+    Args:
+        slopes: change of each feature's mean, log-odds or log-rate for one unit of each of U raw inputs, ``(K, D, U)``;
+            for V symbols the log-odds against the first symbol, ``(K, V, U)``. None stands for zeros.
+        table: output parameters of the emissions, ``(K, P)``.
+        emission: the emission, which says which columns of the table depend on inputs.
+        encoding: the encoding of the frames.
+        options: the columns of the inputs that emissions depend on.
+        scale: raw size of one standardised unit of each input, ``(U,)``.
 
     Raises:
         ValueError: the shape does not fit, a slope is not finite, an input that emissions do not depend on has a slope,

@@ -31,14 +31,16 @@ VALUES_IN_RUN = 64  # most values of a run, whose covariance is factored at once
 
 
 class Step(NamedTuple):
-    """The positions of missing values in one run of each of n gaps, for a step of the filter.
+    """The positions of missing values in one run of each of n gaps, for one step of the Kalman filter.
 
-    A run is up to l frames, of which only the last has missing values. m values are missing in the past of a run, u in
-    its last frame. ``(p + 1) D`` values, the p past frames and the frame itself, are numbered as *places*; absent
-    values have the number ``(p + 1) D``.
+    A gap is a part of a sequence in which some of the p frames before a frame have missing values. A run is up to l
+    frames of a gap, of which only the last has missing values; m values are missing in the p frames before a run, u in
+    its last frame. The ``(p + 1) D`` values of a frame and the p frames before it, of D features, are numbered from the
+    oldest on; such a number is called a *place*. Absent values have the number ``(p + 1) D``.
 
     Attributes:
-        rows: rows of ``Gaps`` of the frames, ``(n, l)``; R, which is no row, after the end of a run.
+        rows: numbers of the frames among the R rows of ``Gaps``, ``(n, l)``; R, which is no row, after the end of a
+            run.
         places: places of the missing values, ``(n, l, m + u)``, first the m.
         regressors: places of the m values, ``(n, l, m)``; absent in the first p frames, which do not depend on their
             past.
@@ -61,9 +63,9 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Moments:
-    """Means and covariances of the missing values, for each step of the filter.
+    """Means and covariances of the missing values in gaps, for each step of the Kalman filter.
 
-    There are n gaps, l frames in a run and m missing values.
+    A step handles one run of frames of each of n gaps, with up to l frames and m missing values.
 
     Attributes:
         means: ``(n, l, m)`` for each step.
@@ -76,12 +78,13 @@ class Moments:
 
 @dataclass(frozen=True)
 class Gaps:
-    """All gaps of some sequences, whose frames are rows, gap after gap.
+    """All gaps of some sequences, parts with missing values among the p frames that an autoregression reads.
 
-    A gap that lasts to the end of its sequence has one more frame, the future one, all of whose values are missing.
+    The frames of the gaps are R rows, gap after gap. A gap that lasts to the end of its sequence has one more frame,
+    the one to come, all of whose values are missing.
 
     Attributes:
-        steps: the runs of missing values.
+        steps: the steps of the Kalman filter; step k has the positions of missing values in the k-th run of each gap.
         sequence, time: sequence and time of each row, ``(R,)``.
         is_first: True for the first row of each gap, whose past is known, ``(R,)``.
         is_to_come: True for frames after the end of their sequence, ``(R,)``.
@@ -102,9 +105,11 @@ class Gaps:
 
     @classmethod
     def of(cls, sequences: Sequence[np.ndarray], order: int) -> Gaps:
-        """Return the gaps of encoded sequences ``(T, D)`` for an autoregression of ``order`` p.
+        """Return the gaps of some encoded sequences for an autoregression.
 
-        Missing values are NaN.
+        Args:
+            sequences: encoded frames of each sequence, ``(T, D)``, NaN where a value is missing.
+            order: number of past frames that the autoregression reads, p.
         """
         bounds = [(i, first, stop + 1) for i, x in enumerate(sequences) for first, stop in gaps_of(x, order)]
         which, first, stop = np.array(bounds, dtype=np.int64).reshape(-1, 3).T
@@ -131,14 +136,20 @@ class Gaps:
 
     @property
     def width(self) -> int:
-        """Number of values ``(p + 1) D`` of past and frame."""
+        """Number of values in a frame and the p frames before it, ``(p + 1) D``."""
         return self.values.shape[1]
 
     def dense(self, moments: Moments, width: int) -> tuple[Tensor, Tensor]:
-        """Return the means and covariances of past and frame of each row, from the ``moments`` of their missing values.
+        """Return the means and covariances of the values of each row, a frame with the p frames before it.
 
-        Only the first ``width`` values are returned, as ``(R, width)`` and ``(R, width, width)``. Observed values are
-        their own means and have covariances of zero.
+        Observed values are their own means and have covariances of zero.
+
+        Args:
+            moments: means and covariances of the missing values.
+            width: how many of the ``(p + 1) D`` values to return, the oldest first.
+
+        Returns:
+            Means ``(R, width)`` and covariances ``(R, width, width)`` of the R rows.
         """
         covariances = self.values.new_zeros(len(self.values), width, width)
         row, i, j = self._pairs([mean.shape[2] for mean in moments.means])
@@ -147,10 +158,13 @@ class Gaps:
         return self._filled(moments)[:, :width], covariances
 
     def sums(self, joint: Moments) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ``Σ E[w wᵀ]``, ``Σ E[w]`` and the count of the rows, where w is a frame together with its past.
+        """Return ``Σ E[w wᵀ]``, ``Σ E[w]`` and the number of rows, where w is a frame with the p frames before it.
 
-        ``joint`` has the distributions of all missing values of w. Frames that do not depend on their past, and frames
-        after the end of their sequence, are left out.
+        For ``w (W,)`` with ``W = (p + 1) D`` the results are ``(W, W)``, ``(W,)`` and a scalar. Frames that do not
+        depend on their past, and frames after the end of their sequence, are left out.
+
+        Args:
+            joint: means and covariances of all missing values of w.
         """
         means, width = self._filled(joint), self.width + 1
         is_used = ~self.is_early & torch.from_numpy(~self.is_to_come)
@@ -168,7 +182,10 @@ class Gaps:
         return cell, i[cell] * (self.width + 1) + j[cell]
 
     def _filled(self, moments: Moments) -> Tensor:
-        """Return the values of past and frame with means in place of missing values, ``(R, (p + 1) D)``."""
+        """Return the values of each row with means in the place of missing ones, ``(R, (p + 1) D)``.
+
+        A row has the D values of a frame and of the p frames before it; ``moments`` holds the means.
+        """
         row = _joined([step.rows.unsqueeze(2).expand_as(m) for step, m in zip(self.steps, moments.means, strict=True)])
         place = _joined([s.places[..., : m.shape[2]] for s, m in zip(self.steps, moments.means, strict=True)])
         filled = torch.nn.functional.pad(self.values, (0, 1, 0, 1))
@@ -176,10 +193,13 @@ class Gaps:
         return filled[:-1, :-1]
 
     def _pairs(self, n_values: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return where the covariances of missing values stand: the row of each, and the places of its two values.
+        """Return the row of each covariance of two missing values, and the places of the two values in that row.
 
-        The covariances of all steps are listed one after the other; step k has those of its first ``n_values[k]``
-        missing values.
+        A place is the number of a value among a frame and the p frames before it. The covariances of all steps are
+        listed one after the other.
+
+        Args:
+            n_values: for each step, how many of its missing values have covariances.
         """
         rows, firsts, seconds = [], [], []
         for step, m in zip(self.steps, n_values, strict=True):
@@ -192,9 +212,13 @@ class Gaps:
 
 
 def gaps_of(x: np.ndarray, order: int) -> list[tuple[int, int]]:
-    """Return first and stop of each gap of ``x (T, D)``.
+    """Return the first frame of each gap of a sequence, and the frame after its last.
 
     A gap starts at a frame with a missing value and ends when ``order`` complete frames have passed.
+
+    Args:
+        x: frames of one sequence, ``(T, D)``, NaN where a value is missing.
+        order: number of past frames that the autoregression reads.
     """
     missing = np.isnan(np.asarray(x)).any(axis=1)
     if not missing.any():
@@ -206,17 +230,23 @@ def gaps_of(x: np.ndarray, order: int) -> list[tuple[int, int]]:
 
 
 def _frames(x: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Return the frames ``start`` to ``stop`` of ``x`` in float64; NaN before the first and after the last frame."""
+    """Return some frames of a sequence ``x (T, D)`` in float64; NaN before its first and after its last frame.
+
+    Args:
+        x: frames of the sequence, ``(T, D)``.
+        start: number of the first frame to return, which may be negative.
+        stop: number of the frame after the last, which may be past the end.
+    """
     frames = np.full((stop - start, x.shape[1]), np.nan)
     frames[max(0, -start) : len(x) - start] = x[max(0, start) : stop]
     return frames
 
 
 def _steps(is_missing: np.ndarray, is_first: np.ndarray, is_early: np.ndarray, size: int) -> list[Step]:
-    """Return the steps of the filter over all gaps: step k has the k-th run of each gap.
+    """Return the steps of the Kalman filter over all gaps: step k has the k-th run of frames of each gap.
 
     Args:
-        is_missing: True for the missing values of past and frame of each row, ``(R, (p + 1) D)``.
+        is_missing: True for the missing values of a row, a frame with the p frames before it, ``(R, (p + 1) D)``.
         is_first: True for the first row of each gap, ``(R,)``.
         is_early: True for the first p frames of a sequence, ``(R,)``.
         size: number of features D.
@@ -300,13 +330,17 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
 
 @dataclass(frozen=True)
 class FilteredGaps:
-    """The Gaussian distributions of the missing values of ``gaps`` given the observed values, by the Kalman filter.
+    """The Gaussian distributions of the missing values of ``gaps`` given earlier observed values, by the Kalman filter.
+
+    A step of the filter handles one run of up to l frames of each of n gaps; m values are missing in the p frames
+    before a run (its past), and D is the number of features.
 
     Attributes:
-        gaps: the gaps.
+        gaps: the parts of sequences whose past has missing values.
         before: for each step, means ``(n, m)`` and covariances ``(n, m, m)`` of the missing values of the past, given
             all values before the run.
-        joint: distributions of the missing values of past and last frame, given all values up to each frame of the run.
+        joint: distributions of the missing values of the past and of a run's last frame, given all values up to each
+            frame of the run.
         whitened: for each step, observed values transformed to a standard normal distribution given all values before,
             ``(n, l D)``.
         scales: for each step, standard deviations of the observed values given all values before, ``(n, l D)``; 1 where
@@ -330,7 +364,7 @@ class FilteredGaps:
 
     @property
     def past(self) -> Moments:
-        """Distributions of the missing values of the past of each frame, given all values before the frame."""
+        """Distributions of the missing values among the p frames before each frame, given all earlier values."""
         means, covariances = [], []
         for (mean, covariance), mean_after, covariance_after in zip(
             self.before, self.joint.means, self.joint.covariances, strict=True
@@ -342,7 +376,7 @@ class FilteredGaps:
 
     @torch.no_grad()
     def smoothed(self) -> Moments:
-        """Return the distributions of ``joint`` given the whole sequence (Rauch, Tung and Striebel 1965).
+        """Return the distributions of all missing values given the whole sequence (Rauch, Tung and Striebel 1965).
 
         The smoother runs backwards over runs, whose frames all have the same missing values and the same distribution
         of them. Values after a gap say nothing more about its missing values, because the past is complete there.
@@ -374,10 +408,16 @@ class FilteredGaps:
 
 
 def _kept(values: Tensor, step: Step, m: int) -> Tensor:
-    """Return the entries of ``values`` for those missing values that are also missing in the next run's past.
+    """Return the entries of ``values`` for those missing values that are also missing in the past of the next run.
 
-    ``values (n', m + u, ...)``: one entry for each missing value of past and frame; ``step``: the step of the filter;
-    ``m``: number of them in the past. The result is ``(n', m', ...)``.
+    Args:
+        values: one entry for each of the m + u values missing in the past and the last frame of a run, ``(n', m + u,
+            ...)``, for the n' gaps that have another run.
+        step: the step of the filter that handled the run.
+        m: number m' of missing values in the past of the next run.
+
+    Returns:
+        The entries, ``(n', m', ...)``; zeros where a gap has fewer missing values.
     """
     if step.kept is None:
         return values[:, :m]
@@ -388,7 +428,12 @@ def _kept(values: Tensor, step: Step, m: int) -> Tensor:
 
 @torch.no_grad()
 def filtered(gaps: Gaps, observation: AutoregressiveGaussian, output_parameters: Tensor) -> FilteredGaps:
-    """Return the filter of the gaps under the regression with ``output_parameters (P,)`` of ``observation``.
+    """Return the distributions of the missing values in gaps under one autoregression, by the Kalman filter.
+
+    Args:
+        gaps: the parts of sequences in which frames before a frame have missing values.
+        observation: the autoregression.
+        output_parameters: its coefficients, intercepts and covariances as the P numbers that it takes, ``(P,)``.
 
     With ``v ~ N(m, P)`` the missing values of the past and o the observed ones, ``x = A_v v + A_o o + c + e``: the
     frames of a run are jointly Gaussian with v. Let ``L Lᵀ`` be the covariance of their observed values in order, and

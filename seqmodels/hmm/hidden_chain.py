@@ -135,10 +135,11 @@ NO_POSTERIOR = "the model has no posterior; fit it with algorithm='variational'"
 
 
 class HiddenChainModel(SequenceModel):
-    """A model ``p(x) = Σ_z p(z) p(x | z)`` of sequences whose steps have hidden states z that form a chain.
+    """Base class of models ``p(x) = Σ_z p(z) p(x | z)`` of sequences whose steps have hidden states z in a chain.
 
-    To add one, define ``_chain``, which returns the chain as a value, the constructor's arguments, and
-    ``from_parameters``. Everything else follows: EM, scores, cursors, decoding, forecasts, standard errors and files.
+    To add a model, define its constructor's arguments, ``from_parameters``, and ``_chain``, which returns a
+    ``HiddenChain``: the transitions between states, inference over them and their part of EM. The base class has
+    everything else: EM, scores, cursors, decoding, forecasts, standard errors and files.
     """
 
     # The constructor's arguments; a model that has no such argument keeps what stands here.
@@ -177,7 +178,7 @@ class HiddenChainModel(SequenceModel):
 
         Args:
             n_states: number of states, K.
-            start: how the distribution of the first state is determined.
+            start: how the distribution of the first state is determined: learned, uniform, or that of the transitions.
             length: ``"stop"`` if the end of a sequence is an event, else ``"given"``.
             inputs: which columns of the inputs each part of the model depends on.
 
@@ -191,12 +192,12 @@ class HiddenChainModel(SequenceModel):
         return {}
 
     def _warn_before_fit(self, train: list[Example]) -> None:
-        """Warn if there are too few training data for the arguments; by default there is no such warning."""
+        """Warn if the training sequences ``train`` are too few for the arguments; by default there is no warning."""
 
     def _check_restored(self) -> None:
         """Raise ``ValueError`` if a file's encoding or observation is not one that this model can have.
 
-        By default it can have any.
+        It is called while a model is loaded. The base class accepts any.
         """
 
     # -- SequenceModel -------------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ class HiddenChainModel(SequenceModel):
 
     @property
     def dtype_(self) -> str:
-        """``"float32"`` or ``"float64"``: the argument ``dtype``, or what its ``"auto"`` became in ``fit``."""
+        """Precision of the computation, ``"float32"`` or ``"float64"``: the argument ``dtype``, resolved in ``fit``."""
         return self._dtype_of_auto if self.dtype == "auto" else self.dtype
 
     @property
@@ -312,24 +313,42 @@ class HiddenChainModel(SequenceModel):
         """Fit the model to sequences by EM, or by the ``algorithm`` that the constructor names.
 
         Args:
-            X: sequences, as ``SequenceModel.fit`` takes them.
-            y: targets, or None. With targets EM fits p(x, y).
+            X: list of n sequences, such as arrays ``(T, D)`` of D features, arrays ``(T,)`` of symbols or strings, or
+                ``Sequences``; T, the number of steps, may differ from sequence to sequence.
+            y: list of n target sequences, one for each in ``X``, or None. With targets EM fits p(x, y).
             validation: sequences that are scored once, at the end; ``"auto"`` holds out none.
             sample_weight: weight of each sequence, shape ``(n,)``; None means 1 for every sequence.
-            states: for each sequence (of ``x``, then ``y``) integers, -1 where the state is unknown, or ``(T, K)``
-                booleans, True where a state is possible, or None. EM then fits p(x, known states).
+            states: what is known of the hidden states of each sequence, or None. It is an array ``(T,)`` of integers,
+                -1 where the state is unknown, or of booleans ``(T, K)``, True where one of the K states is possible.
+                Steps of ``X`` come before those of ``y``. EM then fits p(x, known states).
+
+        Returns:
+            The fitted model itself.
         """
         with propagate_errors():
             fit_model(self, Data.of(X, y, sample_weight, states), validation)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
-        """Take one step of stepwise EM on these sequences, after all that came before (Cappé and Moulines 2009).
+        """Take one step of stepwise EM, on these sequences and those of earlier calls (Cappé and Moulines 2009).
 
-        The first call learns the encoding and a start from the sequences; after ``from_parameters`` or ``load``, and
-        after EM of a model with inputs, it is one EM step. Of a model with inputs the steps of earlier calls are kept
-        until their weight is small, because a logistic regression has no statistics of fixed size. No checkpoints are
-        written. The arguments are those of ``fit``.
+        The expected counts of the sequences are averaged with those of earlier batches, and one M-step follows. The
+        first call learns the encoding and guesses parameters from the sequences; after ``from_parameters`` or ``load``,
+        and after EM of a model with inputs, it is one EM step. If the model depends on inputs, the data of earlier
+        calls are kept until their weight is small, because a logistic regression has no statistics of fixed size. No
+        checkpoints are written.
+
+        Args:
+            X: list of n sequences, as ``fit`` takes them.
+            y: list of n target sequences, or None.
+            sample_weight: weight of each sequence, shape ``(n,)``; None means 1 for every sequence.
+            states: what is known of the hidden states of each sequence, in the forms that ``fit`` takes, or None.
+
+        Returns:
+            The fitted model itself.
+
+        Raises:
+            ValueError: ``algorithm`` is ``"variational"``, sequences have a past, or ``fit`` would raise it.
         """
         import pandas as pd
 
@@ -432,6 +451,9 @@ class HiddenChainModel(SequenceModel):
             examples: encoded training sequences.
             is_continued: True if EM continues from the parameters that the model has.
             is_partial: True if more data may come later, as in ``partial_fit``.
+
+        Raises:
+            ValueError: the observation does not go with other arguments or with missing values in the data.
         """
         if not is_continued:
             self.start_ = self._start_of_fit(examples, is_partial=is_partial)
@@ -482,8 +504,15 @@ class HiddenChainModel(SequenceModel):
     ) -> VariationalObjective | None:
         """Return the evidence lower bound that variational Bayes maximises; None under other algorithms.
 
-        ``n_units`` is the number of units of the data; ``log_det`` takes their log-density from encoded to raw units,
-        in nats.
+        Args:
+            chain: the hidden chain.
+            emission: the emission of its states.
+            n_units: number of raw units of the data (steps, or bytes of text), by which the reported bound is divided.
+            log_det: nats to add to the log-density of the encoded data for that of raw data.
+            examples: encoded training sequences.
+
+        Raises:
+            ValueError: values are missing for which the bound has no closed form.
         """
         if self.algorithm != "variational":
             return None
@@ -512,9 +541,14 @@ class HiddenChainModel(SequenceModel):
         return family
 
     def _first_parameters(self, fitting: Fitting, corpus: Corpus) -> Iterator[Parameters]:
-        """Yield the parameters from which a fit continues, or under variational Bayes the posterior's hyperparameters.
+        """Yield the parameters from which a fit continues, or under variational Bayes a posterior's hyperparameters.
 
-        If the model has parameters but no posterior, or other parameters were frozen, that is made by one EM step.
+        If the model has parameters but no posterior, or has one that was learned with other parameters frozen, one EM
+        step makes the posterior.
+
+        Args:
+            fitting: settings of the fit.
+            corpus: the training data.
         """
         if fitting.variational is None:
             yield self.parameters_.to(corpus.device)
@@ -550,7 +584,12 @@ class HiddenChainModel(SequenceModel):
         return any(self.input_effects.choices)
 
     def _chain_of(self, n_states: int, start: Start | None = None) -> HiddenChain[Any]:
-        """Return the hidden chain with ``n_states`` states; ``start=None`` takes the start that ``fit`` chose."""
+        """Return the hidden chain that the arguments describe, with ``n_states`` states.
+
+        Args:
+            n_states: number of states.
+            start: how the distribution of the first state is determined; None takes the choice that ``fit`` made.
+        """
         start = self.start_ if start is None else start
         return self._chain(n_states, start=start, length=self.length_, inputs=self._input_options())
 
@@ -572,15 +611,16 @@ class HiddenChainModel(SequenceModel):
     # -- missing values in the past of an autoregression --------------------------------------------------------
 
     def _misses_past(self, examples: list[Example]) -> bool:
-        """Return True if the observation depends on past steps and some of these have missing values."""
+        """Return True if the observation depends on past steps, and steps of ``examples`` have missing values."""
         looks_back = self._filters_past and isinstance(self.observation_, AutoregressiveGaussian)
         return looks_back and has_missing(joined_values(examples))
 
     def _past_filter(self) -> PastFilter:
-        """Return the Kalman filter for missing values of past steps.
+        """Return the Kalman filter for missing values among the past steps that an autoregression reads.
 
-        It is the one that the model was fitted with, or after a fit to complete data that of the mean of its states'
-        autoregressions. A model of one state uses its own.
+        It is the one that the model was fitted with. After a fit to complete data it is the filter of the average of
+        the states' autoregressions, weighted with ``stationary_``. A model of one state uses that state's own
+        autoregression.
         """
         assert isinstance(self.observation_, AutoregressiveGaussian)
         if self.shared_autoregression_ is not None and len(self.parameters_.initial) > 1:
@@ -590,9 +630,14 @@ class HiddenChainModel(SequenceModel):
     def _learned_past_filter(
         self, emission: Emission, examples: list[Example], *, is_continued: bool
     ) -> PastFilter | None:
-        """Return the Kalman filter for missing values of past steps in training data; None if none are missing.
+        """Return the Kalman filter for missing values among the past steps of training data; None if none are missing.
 
-        It is not changed by EM of several states, so that the objective never falls.
+        EM of several states does not change the filter, so that the objective never falls.
+
+        Args:
+            emission: the emission of the chain's states, which is autoregressive where values are missing.
+            examples: encoded training sequences.
+            is_continued: True if EM continues from the parameters that the model has.
         """
         if not self._misses_past(examples):
             return None
@@ -630,7 +675,15 @@ class HiddenChainModel(SequenceModel):
         return chain.corpus(examples, emission, self._device(), dtype or DTYPES[self.dtype_], past_filter)
 
     def _few_frames(self, chain: HiddenChain[Any], emission: Emission, examples: list[Example]) -> FewFrames | None:
-        """Return the examples in a form for compiled loops; None if they are many, or loops cannot read them."""
+        """Return the examples in a form for compiled loops, or None if batches of tensors serve them better.
+
+        That is the case for many frames, on a GPU, in float32, and for data that the loops cannot read.
+
+        Args:
+            chain: the hidden chain.
+            emission: the emission of its states.
+            examples: encoded sequences.
+        """
         if DTYPES[self.dtype_] != torch.float64 or self._device().type != "cpu":
             return None
         return chain.few_frames(self.parameters_, emission, examples)
@@ -671,12 +724,13 @@ class HiddenChainModel(SequenceModel):
     def decode(self, X: Any, y: Any = None, *, k: int | None = None) -> list[np.ndarray] | list[list[StatePath]]:
         """Return the most probable path of states of each sequence (Viterbi), or its ``k`` most probable paths.
 
-        Several paths are found by list Viterbi (Seshadri and Sundberg 1994). If a sequence has a past, the path is
-        that of past and sequence together, without the states of the past.
+        Several paths are found by list Viterbi (Seshadri and Sundberg 1994). If a sequence has a past (earlier steps
+        that ``Sequences`` gives it as context), the path is that of past and sequence together, without the states of
+        the past.
 
         Args:
-            X: sequences.
-            y: targets, or None.
+            X: list of sequences.
+            y: list of target sequences, or None; the states of each target then follow those of its sequence in ``X``.
             k: number of paths of each sequence, or None for the best one.
 
         Returns:
@@ -711,16 +765,16 @@ class HiddenChainModel(SequenceModel):
         return state_paths(each, log_dets(self._setting(), data, examples), [e.n_initial for e in examples])
 
     def path_log_prob(self, X: Any, paths: Any, y: Any = None) -> np.ndarray:
-        """Return the log-probability of each sequence together with a path of its states, log p(x, z).
+        """Return the log-probability of each sequence x together with a given path z of its states, log p(x, z).
 
         It is what hmmlearn's ``decode`` returns first for the most probable path; ``log_prob`` is the logarithm of the
         sum over all paths.
 
         Args:
-            X: sequences.
-            paths: for each sequence its states, ``(T,)`` integers, as ``decode`` returns them. Where there are
-                targets, the states of x come before those of y.
-            y: targets, or None; then the result is log p(x, y, z).
+            X: list of n sequences.
+            paths: for each sequence its states, ``(T,)`` integers, as ``decode`` returns them. Where there are targets,
+                the states of x come before those of y.
+            y: list of n target sequences, or None. With targets the result is log p(x, y, z).
 
         Returns:
             Nats of raw units, ``(n,)``; -inf for a path that cannot be.
@@ -745,19 +799,21 @@ class HiddenChainModel(SequenceModel):
         return np.asarray(np.where(can_be, encoded, -np.inf) + log_dets(self._setting(), data, examples))
 
     def align(self, X: Any, labels: Any, y: Any = None) -> list[ForcedAlignment]:
-        """Return where each of the ``labels`` of a sequence begins and ends (forced alignment).
+        """Return for each sequence where each of its labels begins and ends (forced alignment).
 
-        The alignment is the most probable path that goes through all labels in their order, each for one step at
-        least (of an HSMM for one segment at least). Its probability is that of the model, log p(x, path). Between two
-        labels of one state, or that share states, nothing tells where the second begins; then it is as late as
-        possible.
+        The alignment is the most probable path that goes through all labels in their order, each for one step at least
+        (of an HSMM for one segment at least). Its probability is that of the model, log p(x, path). Between two labels
+        of one state, or that share states, nothing tells where the second begins; then it is as late as possible.
 
         Args:
-            X: sequences.
+            X: list of sequences.
             labels: for each sequence a list of states in their order. In the place of a state may stand a group of
                 states, such as ``(3, 4, 5)`` for a phone of three, among which the path moves freely. Where there are
                 targets, the labels are of x and then y.
-            y: targets, or None.
+            y: list of target sequences, or None.
+
+        Returns:
+            For each sequence a ``ForcedAlignment`` with ``starts``, ``ends``, ``states`` and ``log_prob``.
 
         Raises:
             ValueError: labels that are no states, or more labels than steps; a sequence that no such path can explain;
@@ -788,9 +844,13 @@ class HiddenChainModel(SequenceModel):
     def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """Return the probability of each state at each step given the whole sequence, p(z_t | x_1 .. x_T) (smoothing).
 
+        Args:
+            X: list of sequences.
+            y: list of target sequences, or None; the rows of each target then follow those of its sequence in ``X``.
+
         Returns:
-            For each sequence an array ``(T, K)`` whose rows sum to one. If a sequence has a past, there are no rows for
-            the past.
+            For each sequence an array ``(T, K)`` of T steps and K states whose rows sum to one. If a sequence has a
+            past (earlier steps that ``Sequences`` gives it as context), there are no rows for the past.
 
         Raises:
             ValueError: a sequence has probability zero; the message names it.
@@ -799,7 +859,17 @@ class HiddenChainModel(SequenceModel):
         return self._run_on_each(chain, X, y, partial(_possible, chain, chain.posteriors), of_few=FewFrames.posteriors)
 
     def predict_proba(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """Return what ``posterior`` returns; this is its name in hmmlearn."""
+        """Return the probability of each state at each step given the whole sequence, as ``posterior`` does.
+
+        The name is that of hmmlearn.
+
+        Args:
+            X: list of sequences.
+            y: list of target sequences, or None.
+
+        Returns:
+            For each sequence an array ``(T, K)`` of T steps and K states.
+        """
         return self.posterior(X, y)
 
     def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
@@ -807,9 +877,14 @@ class HiddenChainModel(SequenceModel):
 
         For a sequence that comes step by step, ``stream().filtered`` is the same after each ``update``.
 
+        Args:
+            X: list of sequences.
+            y: list of target sequences, or None; the rows of each target then follow those of its sequence in ``X``.
+
         Returns:
-            For each sequence an array ``(T, K)``. Once the steps are impossible its rows are zero, and a warning says
-            so. First frames of a series that are no steps have ``initial_``.
+            For each sequence an array ``(T, K)`` of T steps and K states. Once the steps are impossible its rows are
+            zero, and a warning says so. If a series is read as changes, its first frames, which have no change, have
+            ``initial_``.
         """
         chain = self._fitted_chain
 
@@ -832,16 +907,16 @@ class HiddenChainModel(SequenceModel):
         """Draw paths of states of each sequence from p(z | x), exactly, by forward filtering and backward sampling.
 
         Args:
-            X: sequences.
+            X: list of sequences.
             n: number of independent paths of each sequence.
-            y: targets, or None.
+            y: list of target sequences, or None.
             random_state: seed, or None for the model's.
 
         Returns:
-            For each sequence an array ``(n, T)``.
+            For each sequence an array ``(n, T)`` of integers, a path of T states in each row.
 
         Raises:
-            ValueError: a sequence has probability zero; the message names it.
+            ValueError: ``n`` is below 1, or a sequence has probability zero, which the message names.
         """
         if n < 1:
             raise ValueError(f"n is {n}; pass at least 1")
@@ -864,15 +939,21 @@ class HiddenChainModel(SequenceModel):
         """Return what follows each sequence, 1 to ``k`` steps ahead: states, and observations in raw units.
 
         Args:
-            X: sequences.
-            k: number of steps.
-            y: targets, or None.
-            inputs: for a model of inputs, those of the k steps ahead of each sequence, as ``forecast`` takes them.
-            times: for a model of times, those of the k steps ahead of each sequence, shape ``(k,)``; None is one unit
-                of time after the step before.
+            X: list of n sequences.
+            k: number of steps ahead.
+            y: list of target sequences, or None; the forecast is then of what follows the target.
+            inputs: for a model that reads inputs, their values at the k steps ahead of each sequence, ``(k, U)`` each,
+                or a mapping from names of inputs to values; None otherwise.
+            times: for a model that reads times, the times of the k steps ahead of each sequence, ``(k,)`` each; None
+                means one unit of time after the step before.
+
+        Returns:
+            For each sequence a ``StateForecast``: the probabilities ``states (k, K)`` of K states, and the distribution
+            and mean of the observations.
 
         Raises:
-            ValueError: a sequence has probability zero, which the message names; inputs of the steps ahead are missing.
+            ValueError: ``k`` is below 1, a sequence has probability zero, which the message names, or inputs of the
+                steps ahead are missing.
         """
         if k < 1:
             raise ValueError(f"k is {k}; pass at least 1")
@@ -909,7 +990,16 @@ class HiddenChainModel(SequenceModel):
     def _tables_at(
         self, inputs: torch.Tensor, chain: HiddenChain[Any], emission: Emission
     ) -> list[torch.Tensor] | None:
-        """Return the output parameters of a chain's states at each row of ``inputs``; None if they depend on none."""
+        """Return the output parameters of the states at each row of ``inputs``; None if they depend on no inputs.
+
+        Args:
+            inputs: standardised inputs of some steps, with times first where the model reads them, ``(n, U)``.
+            chain: the hidden chain.
+            emission: the emission of its states.
+
+        Returns:
+            A table ``(K, P)`` for each row: P parameters of the observation for each of K states.
+        """
         slopes, scaling = self.parameters_.table_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             return None
@@ -923,8 +1013,8 @@ class HiddenChainModel(SequenceModel):
         The table has ``decode`` and ``posterior`` side by side, as ``seqmodels decode --out`` writes them.
 
         Args:
-            X: sequences.
-            y: targets, or None. Where there are targets, the rows are their steps.
+            X: list of sequences.
+            y: list of target sequences, or None. Where there are targets, the rows are their steps.
             state_names: names of the K states, which take the place of their numbers, or None for the numbers.
 
         Returns:
@@ -933,7 +1023,7 @@ class HiddenChainModel(SequenceModel):
             the state at this step given the whole sequence. Where it is low, another state explains the step as well.
 
         Raises:
-            ValueError: names that are not K different ones; what ``decode`` raises.
+            ValueError: ``state_names`` are not K different names, or no path can explain a sequence.
         """
         scored = checked_data(self, X, y).scored
         frame = states_frame(self.encoding_, scored, self.decode(X, y), self.posterior(X, y))
@@ -955,7 +1045,7 @@ class HiddenChainModel(SequenceModel):
             inputs are at their mean.
 
         Raises:
-            ValueError: names that are not K different ones.
+            ValueError: ``state_names`` are not K different names.
         """
         import pandas as pd
 
@@ -973,7 +1063,12 @@ class HiddenChainModel(SequenceModel):
     def as_pyro(self, length: int, *, source: Any = None) -> Any:
         """Return p(x) of raw sequences of ``length`` steps as a Pyro distribution.
 
-        It is a ``seqmodels.model.pyro_distribution.SequenceDistribution``.
+        Args:
+            length: number of steps of every sequence.
+            source: the source that sequences are conditioned on, for a model that reads one; else None.
+
+        Returns:
+            A ``seqmodels.model.pyro_distribution.SequenceDistribution``.
         """
         from seqmodels.model.pyro_distribution import SequenceDistribution  # lazily: Pyro is slow to import
 
@@ -994,13 +1089,15 @@ class HiddenChainModel(SequenceModel):
         """Return the results of an inference algorithm, such as the forward pass, for each sequence.
 
         Args:
-            chain: the model's.
-            X: sequences.
-            y: targets, or None.
-            algorithm: function of a batch and its trellis that returns a result for each sequence.
+            chain: the model's hidden chain.
+            X: list of sequences.
+            y: list of target sequences, or None.
+            algorithm: function that takes a batch of sequences and its trellis (the parameters and densities of the
+                batch) and returns a result for each sequence.
             of_steps: True if results have a row for each step; then the steps of a past are left out.
             first: the row of first frames of a series, which are no steps; None repeats that of the first step.
-            of_few: the same algorithm on few frames, which returns None where it may have lost precision.
+            of_few: the same algorithm for few frames in compiled loops, which returns None where it may have lost
+                precision; None if there is none.
         """
         examples, emission = self._state_examples(X, y), self._emission_of(chain)
         is_large = need_float64(examples)
@@ -1014,7 +1111,15 @@ class HiddenChainModel(SequenceModel):
     def _states_of_each(
         self, chain: HiddenChain[Any], X: Any, y: Any, algorithm: BatchAlgorithm[Result]
     ) -> tuple[list[Example], list[Result]]:
-        """Return the encoded sequences, and the result of an inference algorithm such as Viterbi's for each."""
+        """Return the encoded sequences, and for each the result of an inference algorithm such as Viterbi's.
+
+        Args:
+            chain: the model's hidden chain.
+            X: list of sequences.
+            y: list of target sequences, or None.
+            algorithm: function that takes a batch of sequences and its trellis (the parameters and densities of the
+                batch) and returns a result for each sequence.
+        """
         examples, emission = self._state_examples(X, y), self._emission_of(chain)
         is_large = need_float64(examples)
         return examples, self._states_of_examples(chain, emission, examples, algorithm, is_large=is_large)
@@ -1035,9 +1140,15 @@ class HiddenChainModel(SequenceModel):
         *,
         is_large: bool,
     ) -> list[Result]:
-        """Return the result of an inference algorithm for each example, in float64 if ``is_large``.
+        """Return the result of an inference algorithm for each example.
 
-        ``is_large`` must be True if float32 would overflow.
+        Args:
+            chain: the model's hidden chain.
+            emission: the emission of its states.
+            examples: encoded sequences.
+            algorithm: function that takes a batch of sequences and its trellis (the parameters and densities of the
+                batch) and returns a result for each sequence.
+            is_large: True to compute in float64 because float32 would overflow; False computes in the model's dtype.
         """
         parameters = self.parameters_.to(self._device())
         corpus = self._corpus(chain, emission, examples, torch.float64 if is_large else DTYPES[self.dtype_])
@@ -1047,10 +1158,15 @@ class HiddenChainModel(SequenceModel):
         return [results[i] for i in range(len(examples))]
 
     def _without_past(self, X: Any, y: Any, question: str) -> Data:
-        """Return the checked data of a call.
+        """Return the checked data of a call of a method that takes no sequences with a past (earlier steps as context).
+
+        Args:
+            X: list of sequences.
+            y: list of target sequences, or None.
+            question: what was called, for the error message.
 
         Raises:
-            ValueError: sequences have a past; the message contains ``question``.
+            ValueError: sequences have a past.
         """
         data = checked_data(self, X, y)
         data.refuse_past(question)
@@ -1064,13 +1180,14 @@ class HiddenChainModel(SequenceModel):
         They follow from the observed information, the negative Hessian of what ``fit`` maximises (the log-likelihood,
         of x and y where there are targets, and the log-prior where there is one), and the delta method. That is right
         for many data, at the maximum, and for the right number of states. The Hessian is of central differences of
-        exact gradients, to about 1e-7 of its largest entries; P free parameters take 2 P + 1 E-steps in float64, on
-        the CPU. States have no order: the errors are those of this maximum, under these numbers.
+        exact gradients, to about 1e-7 of its largest entries; P free parameters take 2 P + 1 E-steps in float64, on the
+        CPU. A renumbering of the states gives another maximum with the same likelihood; the errors are those of this
+        one.
 
         Args:
-            X: the training sequences.
-            y: their targets, or None.
-            level: probability of the intervals.
+            X: list of the training sequences.
+            y: list of their targets, or None.
+            level: probability with which an interval is to contain the true value, between 0 and 1.
 
         Returns:
             A row for each estimated parameter, with columns ``name``, ``state``, ``feature``, ``estimate``,
@@ -1104,21 +1221,25 @@ class HiddenChainModel(SequenceModel):
     ) -> tuple[float, float]:
         """Return the interval of one parameter by its profile likelihood, in raw units (Venzon and Moolgavkar 1988).
 
-        It has every value for which the largest likelihood over all other parameters is within ``χ²/2`` of the largest
-        of all, so it does not take the likelihood for quadratic, as ``standard_errors`` does. It is the better one for
-        few data and near boundaries, and takes some tens of E-steps more.
+        The interval contains every value for which the log-likelihood, maximised over all other parameters, is within
+        ``q / 2`` nats of its maximum, where q is the quantile of χ² with one degree of freedom at ``level``. So it does
+        not assume that the log-likelihood is quadratic, as ``standard_errors`` does. It is the better one for few data
+        and near boundaries, and takes some tens of E-steps more.
 
         Args:
-            X: the training sequences.
-            name: as in a row of ``standard_errors``.
-            state: as in that row.
-            feature: as in that row.
-            y: targets, or None.
-            level: probability of the interval.
+            X: list of the training sequences.
+            name: name of the parameter's array, the column ``name`` of ``standard_errors``, such as ``"means"``.
+            state: number of its state, the column ``state``; None for a parameter that all states share.
+            feature: its feature, symbol or next state, the column ``feature``; None for a parameter without one.
+            y: list of their targets, or None.
+            level: probability with which the interval is to contain the true value, between 0 and 1.
+
+        Returns:
+            The lower and the upper end.
 
         Raises:
-            ValueError: no such parameter, or one on a boundary or not identified; an end that is not reached, because
-                the likelihood stays as large; what ``standard_errors`` raises.
+            ValueError: there is no such parameter, or it is on a boundary or not identified; an end is not reached,
+                because the likelihood does not fall enough on that side; or ``standard_errors`` would raise it.
 
         >>> from seqmodels import HMM, Poisson
         >>> x = [np.random.default_rng(0).poisson(4.0, (100, 1))]
@@ -1134,7 +1255,15 @@ class HiddenChainModel(SequenceModel):
     def _objective_at(self, examples: list[Example]) -> tuple[FitObjective, torch.Tensor, torch.Tensor]:
         """Return the objective of ``fit`` as a function of unconstrained numbers, and the shift and scale to raw units.
 
-        The numbers are zero at the fitted parameters; shift and scale have shape ``(D,)``.
+        The numbers are zero at the fitted parameters. Shift and scale are ``(D,)`` for D features: a raw value is
+        ``shift + scale * encoded``.
+
+        Args:
+            examples: encoded sequences, on which the objective is computed.
+
+        Raises:
+            ValueError: the parameters are a posterior mean of variational Bayes, or values are missing among the past
+                steps of an autoregression.
         """
         if self._posterior is not None:
             raise ValueError(
@@ -1158,10 +1287,11 @@ class HiddenChainModel(SequenceModel):
 
     @property
     def stationary_(self) -> np.ndarray:
-        """``(K,)`` share of its steps that a long sequence from ``initial_`` spends in each state.
+        """Share of its steps that a long sequence from ``initial_`` spends in each state, ``(K,)``.
 
-        Where ends are events, it is the expected visits of a sequence, as shares. A chain that falls apart has several
-        stationary distributions; this is the one that it is led to from ``initial_``.
+        Where ends are events, it is the expected number of visits of a sequence to each state, divided by their sum. If
+        some states can never be left for others, there are several stationary distributions; this is the one that the
+        chain approaches from ``initial_``. ``AbsentAttributeError`` is raised if transitions depend on inputs.
         """
         if self.parameters_.transition_slopes is not None:
             raise AbsentAttributeError(
@@ -1180,13 +1310,13 @@ class HiddenChainModel(SequenceModel):
         ``partial_fit`` are dropped.
 
         Args:
-            order: a permutation of the states; ``"mean"`` sorts states by the mean of what they emit, the first
-                feature first; ``"stationary"`` puts states that are visited most first (where transitions depend on
-                inputs, with all inputs at their mean).
+            order: a permutation of the states; ``"mean"`` sorts states by the mean of what they emit, the first feature
+                first; ``"stationary"`` puts states that are visited most first (where transitions depend on inputs,
+                with all inputs at their mean).
 
         Raises:
-            ValueError: no permutation of the states; ``"mean"`` of symbols, or of an autoregression, whose states have
-                no mean.
+            ValueError: ``order`` is no permutation of the states, or it is ``"mean"`` for symbols or an autoregression,
+                whose states have no mean.
         """
         chain, k = self._fitted_chain, len(self.parameters_.initial)
         shares = partial(chain.stationary, self.parameters_, self._emission_of(chain))
@@ -1201,7 +1331,11 @@ class HiddenChainModel(SequenceModel):
         return other
 
     def _means_by_state(self) -> np.ndarray:
-        """Return the mean ``(K, D)`` of what each state emits, in raw units."""
+        """Return the mean of what each state emits, ``(K, D)`` for K states and D features, in raw units.
+
+        Raises:
+            ValueError: states have no mean, because they emit symbols or are autoregressive.
+        """
         raw = self._raw_parameters()
         if "means_" in raw:
             means = raw["means_"]
@@ -1227,24 +1361,28 @@ class HiddenChainModel(SequenceModel):
 
     @property
     def lower_bound_(self) -> float:
-        """The evidence lower bound of the training data, in nats of raw units, by weight (``algorithm="variational"``).
+        """Evidence lower bound on the log-probability of the training data, in nats (``algorithm="variational"``).
 
-        ``log p(X)`` is at least this, where parameters are integrated out under the prior. It compares numbers of
-        states on the same data, and is not ranked with log-probabilities of given parameters.
+        It bounds ``log p(X)``, in which the parameters are integrated out under the prior, from below; each sequence
+        counts with its weight, and densities are of raw units. It compares numbers of states on the same data, and is
+        not ranked with log-probabilities of given parameters. ``NotFittedError`` is raised after other algorithms.
         """
         return self._variational().lower_bound
 
     @property
     def posterior_(self) -> Mapping[str, np.ndarray]:
-        """Hyperparameters of the posterior of parameters in raw units (``algorithm="variational"``).
+        """Hyperparameters of the posterior of the parameters by name, in raw units (``algorithm="variational"``).
 
-        ``initial (K,)``, ``transition (K, K)``, and ``final (K,)`` under ``length="stop"`` are concentrations, as are
-        categorical ``durations (K, D)``. Rates in continuous time have ``jumps (K, K)`` and ``time (K,)``. Symbols
-        have the concentrations ``emission (K, V)``; counts have ``shape`` and ``rate (K, D)``; bits have ``on`` and
-        ``off (K, D)``. Mixtures have the concentrations ``weights (K, M)``, then ``mean (K, M, D)`` and
-        ``mean_count``, and for precisions ``precision_shape`` and ``precision_rate (K, M, D)``, or
-        ``degrees_of_freedom (K, M)`` and ``inverse_scale (K, M, D, D)``. ``Columns`` have those of all groups; a name
-        that several groups share gets the number of the group, ``mean_0``.
+        K states, D features (or longest duration), V symbols, M components. Concentrations are the parameters of
+        Dirichlet distributions: ``initial (K,)``, ``transition (K, K)``, ``final (K,)`` under ``length="stop"``, and
+        ``durations (K, D)`` of a semi-Markov model with categorical durations. Gamma distributions of rates in
+        continuous time have shapes ``jumps (K, K)`` and rates ``time (K,)``. Symbols have the concentrations
+        ``emission (K, V)``; counts have Gamma distributions with ``shape`` and ``rate (K, D)``; bits have Beta
+        distributions with ``on`` and ``off (K, D)``. Mixtures have the concentrations ``weights (K, M)``, then
+        ``mean (K, M, D)`` and ``mean_count``, and for precisions ``precision_shape`` and ``precision_rate (K, M, D)``,
+        or ``degrees_of_freedom (K, M)`` and ``inverse_scale (K, M, D, D)``. ``Columns`` have those of all groups; a
+        name that several groups share gets the number of the group, ``mean_0``. ``NotFittedError`` is raised after
+        other algorithms.
         """
         hyper, chain = self._variational().hyper, self._fitted_chain
         of_chain = {"initial": hyper.initial.numpy(), **chain.rows_family().raw(hyper)}
@@ -1259,7 +1397,11 @@ class HiddenChainModel(SequenceModel):
             random_state: seed, or None for the model's.
 
         Returns:
-            Fitted models, to be scored, sampled from, or decoded with.
+            Fitted models, each with its drawn parameters, for scoring, sampling or decoding.
+
+        Raises:
+            NotFittedError: the model was not fitted with ``algorithm="variational"``.
+            ValueError: ``n`` is below 1.
         """
         if n < 1:
             raise ValueError(f"n is {n}; pass at least 1")
@@ -1285,29 +1427,31 @@ class HiddenChainModel(SequenceModel):
 
     @property
     def initial_(self) -> np.ndarray:
-        """``(K,)`` probability of each state at the first step; if it depends on inputs, with all at their mean."""
+        """Probability of each state at the first step, ``(K,)``; if it depends on inputs, with all at their mean."""
         return self.parameters_.initial.numpy()
 
     @property
     def transition_(self) -> np.ndarray:
-        """``(K, K)`` probability of state j after state i; if it depends on inputs, with all at their mean.
+        """Probability of going from state i to state j, ``(K, K)``; if it depends on inputs, with all at their mean.
 
-        In an ``HSMM`` it is from segment to segment, in a ``ContinuousTimeHMM`` over one unit of time.
+        It is from step to step, in an ``HSMM`` from segment to segment (visits to a state), and in a
+        ``ContinuousTimeHMM`` over one unit of time.
         """
         return self.parameters_.transition.numpy()
 
     @property
     def final_(self) -> np.ndarray:
-        """``(K,)`` probability that the sequence ends after each state; zeros where lengths are given."""
+        """Probability that the sequence ends after each state, ``(K,)``; zeros under ``length="given"``."""
         final = self.parameters_.final
         return np.zeros(len(self.initial_)) if final is None else final.numpy()
 
     @property
     def transition_slopes_(self) -> np.ndarray:
-        """``(K, K, U)`` change of the log-odds of going to j rather than staying, for one unit of each raw input.
+        """Change of the log-odds of going from state i to j rather than staying, per unit of each input, ``(K, K, U)``.
 
-        Inputs are in the order of ``input_names_``; those that transitions do not depend on have zeros. The reference
-        of a state that cannot stay is the first state that it leads to.
+        Units are those of raw inputs. The U inputs are in the order of ``input_names_``; those that transitions do not
+        depend on have zeros. For a state that cannot stay, the odds are against the first state that it leads to.
+        ``AttributeError`` is raised if transitions depend on no inputs.
         """
         slopes, scaling = self.parameters_.transition_slopes, self._effects_scaling
         if slopes is None or scaling is None:
@@ -1316,9 +1460,10 @@ class HiddenChainModel(SequenceModel):
 
     @property
     def initial_slopes_(self) -> np.ndarray:
-        """``(K, U)`` change of the log-odds of starting in a state, for one unit of each raw input of the first step.
+        """Change of the log-odds of starting in each state, per unit of each input of the first step, ``(K, U)``.
 
-        The odds are against the first possible state. Inputs are in the order of ``input_names_``.
+        Units are those of raw inputs. The odds are against the first possible state. The U inputs are in the order of
+        ``input_names_``. ``AttributeError`` is raised if the first state depends on no inputs.
         """
         slopes, scaling = self.parameters_.initial_slopes, self._effects_scaling
         if slopes is None or scaling is None:
@@ -1327,13 +1472,13 @@ class HiddenChainModel(SequenceModel):
 
     @property
     def emission_slopes_(self) -> np.ndarray:
-        """``(K, D, U)``, for symbols ``(K, V, U)``: what one unit of each raw input adds to the emissions.
+        """Effect of one unit of each raw input on the D features, or V symbols, of each state: ``(K, D or V, U)``.
 
-        For mixtures of M Gaussians it is ``(K, M D, U)``, component by component.
-        It adds to the mean or location of a feature in its raw unit, to the log-odds of a bit or of the mean of a
+        It is added to the mean or location of a feature in its raw unit, to the log-odds of a bit or of the mean of a
         proportion, to the log-mean of a count or of a positive value, or to the log-odds of a symbol against the first.
-        For angles the shape is ``(K, 2 D, U)``: it adds to κ cos μ of each, then to κ sin μ. Inputs are in the order of
-        ``input_names_``.
+        For mixtures of M Gaussians the shape is ``(K, M D, U)``, component by component. For angles it is
+        ``(K, 2 D, U)``: an input adds to κ cos μ of each, then to κ sin μ. Inputs are in the order of ``input_names_``.
+        ``AttributeError`` is raised if emissions depend on no inputs.
         """
         slopes, scaling = self.parameters_.table_slopes, self._effects_scaling
         if slopes is None or scaling is None:
@@ -1343,10 +1488,16 @@ class HiddenChainModel(SequenceModel):
         return np.asarray(slopes[:, regression.places].numpy() * units[:, None] / scaling.scale)
 
     def transition_at(self, inputs: Any) -> np.ndarray:
-        """Return the transitions into steps with given inputs, ``(T, K, K)``; in continuous time over one unit of time.
+        """Return the transition probabilities into steps with given inputs, ``(T, K, K)`` for T steps and K states.
+
+        In continuous time they are over one unit of time.
 
         Args:
-            inputs: ``(T, U)`` raw values, or a mapping from names of inputs to their values.
+            inputs: raw values of the U inputs at each step, ``(T, U)``, or a mapping from names of inputs to their
+                values.
+
+        Raises:
+            ValueError: transitions depend on no inputs, or inputs are missing or have another shape.
         """
         slopes, scaling = self.parameters_.transition_slopes, self._effects_scaling
         if slopes is None or scaling is None:
@@ -1355,10 +1506,14 @@ class HiddenChainModel(SequenceModel):
         return self._fitted_chain.transitions_at(self.parameters_, u).numpy()
 
     def initial_at(self, inputs: Any) -> np.ndarray:
-        """Return the probabilities of the first state where the first step has given inputs, ``(n, K)``.
+        """Return the probabilities of the first state of n sequences whose first step has given inputs, ``(n, K)``.
 
         Args:
-            inputs: ``(n, U)`` raw values, or a mapping from names of inputs to their values.
+            inputs: raw values of the U inputs at each first step, ``(n, U)``, or a mapping from names of inputs to
+                their values.
+
+        Raises:
+            ValueError: the first state depends on no inputs, or inputs are missing or have another shape.
         """
         slopes, scaling = self.parameters_.initial_slopes, self._effects_scaling
         if slopes is None or scaling is None:
@@ -1374,7 +1529,8 @@ class HiddenChainModel(SequenceModel):
 
         Args:
             parameters: parameters where all inputs are at their mean.
-            slopes: for each part of ``input_effects`` its slopes for raw inputs, or None.
+            slopes: slopes for raw inputs of ``"transitions"``, ``"emissions"`` and ``"first_state"``; None for a part
+                without slopes.
 
         Raises:
             ValueError: inputs that ``input_effects`` does not name, or does not find; slopes of a wrong shape; choices
@@ -1392,7 +1548,11 @@ class HiddenChainModel(SequenceModel):
         return self._raw_parameters() if "parameters_" in vars(self) else {}
 
     def _check_given_inputs(self) -> None:
-        """Raise ``ValueError`` for inputs that the arguments do not name, and for choices that exclude inputs."""
+        """Raise ``ValueError`` for inputs of ``from_parameters`` that do not fit the arguments.
+
+        That is so for inputs that ``input_effects`` does not name or does not have, and for arguments that exclude
+        inputs.
+        """
         names = () if self._input_scaling is None else self._input_scaling.names
         read = self._inputs_among(names)
         if read != names:
@@ -1418,7 +1578,12 @@ class HiddenChainModel(SequenceModel):
         check_with_inputs(self.algorithm, self.start, **of_each)
 
     def _set_fitted(self, parameters: Parameters, start: Start) -> None:
-        """Set the fitted attributes to given parameters, in ``from_parameters``, once the encoding is known."""
+        """Set the fitted attributes to given parameters; ``from_parameters`` calls it once the encoding is known.
+
+        Args:
+            parameters: parameters of the chain and its emissions.
+            start: how the distribution of the first state is determined.
+        """
         import pandas as pd
 
         self._clear_learned()
@@ -1480,9 +1645,13 @@ def _possible(
     batch: PackedBatch,
     trellis: Any,
 ) -> list[torch.Tensor]:
-    """Return the result of an inference algorithm for each sequence of a batch.
+    """Return the result of an inference algorithm for each sequence of a batch, after checking that none is impossible.
 
-    ``algorithm`` takes the trellis and returns these results and each sequence's log-probability.
+    Args:
+        chain: the hidden chain, which words the error.
+        algorithm: function that takes the trellis and returns these results and each sequence's log-probability.
+        batch: the sequences.
+        trellis: parameters and densities of the batch.
 
     Raises:
         ValueError: a sequence has probability zero; the message names it.
@@ -1495,12 +1664,14 @@ def _possible(
 def _of_last_and(inputs: np.ndarray | None, ahead: np.ndarray) -> torch.Tensor:
     """Return the inputs of the last observed step, and below them those of the k steps ahead, ``(1 + k, U)``.
 
-    ``inputs (T, U)`` are those of the observed steps, or None; ``ahead (k, U)``.
+    Args:
+        inputs: inputs of the T observed steps, ``(T, U)``; never None for a model that reads inputs.
+        ahead: inputs of the k steps ahead, ``(k, U)``.
     """
     assert inputs is not None, "a model that reads inputs has those of all steps"
     return torch.as_tensor(np.concatenate([inputs[-1:], ahead]))
 
 
 def _n_steps(example: Example) -> int:
-    """Return the number of encoded steps, of x and then y, each of which has a state."""
+    """Return the number of encoded steps of ``example``, of its source and then its values, each with a state."""
     return len(example.values) + (0 if example.source is None else len(example.source))

@@ -35,7 +35,9 @@ ATTRIBUTES = {
 
 
 def hint_of_attribute(name: str) -> str:
-    """Return the text to append to the error about a missing attribute, empty if hmmlearn has no such attribute.
+    """Return a hint for the error about a missing attribute ``name``: what stands here for hmmlearn's attribute.
+
+    It is empty if hmmlearn has no such attribute.
 
     >>> hint_of_attribute("transmat_"), hint_of_attribute("other_")
     ("; hmmlearn's transmat_ is transition_ here", '')

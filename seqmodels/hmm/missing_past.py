@@ -35,6 +35,8 @@ MAX_FRAMES = 100_000  # most frames to which it is fitted
 class Beliefs:
     """The Gaussian distributions of missing values in the past of some steps of one sequence.
 
+    The past of a step are the p frames before it, which an autoregression of order p reads; D features.
+
     Attributes:
         steps: the m steps whose past has missing values, in order, ``(m,)``; the last may be the step after the
             sequence.
@@ -48,11 +50,13 @@ class Beliefs:
 
 @dataclass(frozen=True)
 class PastFilter:
-    """The Kalman filter for missing values of an autoregression, whose beliefs all states of an HMM share.
+    """The Kalman filter for missing values among the p frames that an autoregression reads before each step.
+
+    All states of an HMM share it, as if the sequence followed this one autoregression.
 
     Attributes:
         observation: the autoregression.
-        row: its output parameters, ``(P,)`` float64.
+        row: its coefficients, intercepts and covariances as the P numbers that it takes, ``(P,)`` float64.
     """
 
     observation: AutoregressiveGaussian
@@ -79,8 +83,8 @@ class PastFilter:
     def widened(self, past: Tensor) -> Tensor:
         """Return the p frames before each of n steps with their covariances, ``(n, p + p²D, D)`` float64.
 
-        Frames ``(n, p, D)`` without missing values get covariances of zero; a ``past`` that has covariances is
-        unchanged.
+        Means are the first p rows, and covariances the others. Frames ``(n, p, D)`` without missing values get
+        covariances of zero; a ``past`` that has covariances is unchanged.
         """
         past = past.double()
         history, spread = self.observation.split_past(past)
@@ -91,16 +95,20 @@ class PastFilter:
 
     @torch.no_grad()
     def beliefs(self, sequences: Sequence[np.ndarray]) -> list[Beliefs | None]:
-        """Return for each encoded sequence ``(T, D)`` the distribution of its missing values before each step.
+        """Return the distributions of each sequence's missing values before each step; None where none is missing.
 
-        It is None for a sequence without missing values.
+        ``sequences`` are encoded, ``(T, D)`` each, NaN where a value is missing.
         """
         gaps = Gaps.of(sequences, self.observation.order)
         past = self._wide_past(filtered(gaps, self.observation, self.row))
         return _by_sequence(len(sequences), gaps, past, ~gaps.is_first)
 
     def _wide_past(self, known: FilteredGaps) -> Tensor:
-        """Return means and covariances of the p frames before each row of the gaps, ``(R, p + p²D, D)``."""
+        """Return means and covariances of the p frames before each frame of some gaps, ``(R, p + p²D, D)``.
+
+        ``known`` has the distributions of the missing values in the gaps (parts of sequences with missing values),
+        whose frames are R rows.
+        """
         gaps, p = known.gaps, self.observation.order
         history, spread = gaps.dense(known.past, gaps.width - gaps.n_features)
         is_before = torch.arange(p).repeat_interleave(gaps.n_features) < torch.from_numpy(p - gaps.time).unsqueeze(1)
@@ -118,9 +126,13 @@ def _runs(*tensors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _by_sequence(n_sequences: int, gaps: Gaps, past: Tensor, is_used: np.ndarray) -> list[Beliefs | None]:
-    """Return the beliefs of each sequence from those rows of its gaps where ``is_used`` is True.
+    """Return the distributions of missing values of each sequence; None for a sequence that has none.
 
-    A sequence without such rows has None.
+    Args:
+        n_sequences: number of sequences.
+        gaps: the parts of sequences with missing values, whose frames are R rows.
+        past: means and covariances of the p frames before each row, ``(R, p + p²D, D)``.
+        is_used: True for the rows whose past has missing values, ``(R,)``.
     """
     rows = np.lexsort((gaps.time, gaps.sequence))
     rows = rows[is_used[rows]]
@@ -130,11 +142,16 @@ def _by_sequence(n_sequences: int, gaps: Gaps, past: Tensor, is_used: np.ndarray
 
 
 def fitted_filter(emission: AutoregressiveEmission, sequences: Sequence[np.ndarray]) -> PastFilter:
-    """Return the filter of an autoregression of one state, fitted to ``sequences`` with missing values.
+    """Return the Kalman filter of an autoregression that is fitted here, to sequences with missing values.
 
-    Its regression is consistent with itself: frames are regressed on the filter's means m, with covariances P in the
-    sums, and filtered again, until both agree. ``E[x_t | observed past]`` is linear in m, so that the coefficients are
-    consistent, unlike the coefficients of a regression on filled-in values.
+    The fit alternates until nothing changes: the filter gives means m and covariances P of the missing values before
+    each frame, and frames are regressed on m, with P added to the sums of products. ``E[x_t | observed past]`` is
+    linear in m, so that the coefficients are consistent, unlike the coefficients of a regression on filled-in values.
+
+    Args:
+        emission: the emission of the autoregression, which has its M-step.
+        sequences: encoded sequences, ``(T, D)`` each, NaN where a value is missing; at most the first 100,000 frames
+            are used.
     """
     observation = emission.observation
     within = np.cumsum([len(x) for x in sequences]) <= MAX_FRAMES
@@ -163,23 +180,31 @@ def fitted_filter(emission: AutoregressiveEmission, sequences: Sequence[np.ndarr
 def mean_filter(observation: AutoregressiveGaussian, table: Tensor, weights: np.ndarray) -> PastFilter:
     """Return the filter for missing values of an HMM that was fitted to complete data.
 
-    Its autoregression is the average of those of the states in ``table (K, P)``, weighted by ``weights (K,)``, the
-    fractions of time spent in the states. With one state it is the state's own.
+    Its autoregression is the average of those of the states; with one state it is that state's own.
+
+    Args:
+        observation: the autoregression.
+        table: coefficients, intercepts and covariances of each state as the P numbers that it takes, ``(K, P)``.
+        weights: weights of the states in the average, their shares of the steps, ``(K,)``.
     """
     share = torch.as_tensor(weights, dtype=torch.float64)
     return PastFilter(observation, observation.mean_parameters(table.double().cpu(), share))
 
 
 def has_missing(sequences: Sequence[np.ndarray]) -> bool:
-    """Return True if any value of any sequence is NaN."""
+    """Return True if any value of any of the encoded ``sequences`` is missing (NaN)."""
     return any(x.has_missing if isinstance(x, OnDisk) else bool(np.isnan(np.asarray(x)).any()) for x in sequences)
 
 
 def with_beliefs(past: Tensor, parts: Sequence[tuple[Beliefs | None, int, int]]) -> Tensor:
-    """Return the past of some steps with the beliefs about missing values, ``(N, p + p²D, D)`` float64.
+    """Return the p frames before some steps with the distributions of missing values, ``(N, p + p²D, D)`` float64.
 
-    ``past``: frames before each step, ``(N, p, D)``; ``parts``: for each run of steps in turn the beliefs of its
-    sequence, its first step and the step after its last.
+    Means are the first p rows of each step, and covariances the others; those of observed values are zero.
+
+    Args:
+        past: the p frames before each of N steps, ``(N, p, D)``.
+        parts: the N steps as consecutive parts of sequences; for each part the distributions of missing values of its
+            sequence, or None, the number of its first step and that of the step after its last.
     """
     n, p, size = past.shape
     wide = torch.zeros(n, p + p * p * size, size, dtype=torch.float64)
@@ -194,6 +219,6 @@ def with_beliefs(past: Tensor, parts: Sequence[tuple[Beliefs | None, int, int]])
 
 
 def _windows(x: np.ndarray, p: int) -> np.ndarray:
-    """Return the p frames before each frame, ``(T, p, D)``; NaN before the first frame."""
+    """Return the p frames before each frame of ``x (T, D)``, oldest first, ``(T, p, D)``; NaN before the start."""
     padded = np.concatenate([np.full((p, x.shape[1]), np.nan), x])
     return np.stack([padded[i : i + len(x)] for i in range(p)], axis=1)

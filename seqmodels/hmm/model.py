@@ -53,14 +53,15 @@ class HMM(HiddenChainModel):
             zero.
         length: ``"given"`` models p(x | T), the sequence given its length; ``"stop"`` makes the end an event with a
             probability. ``"auto"`` is ``"given"`` for vectors and ``"stop"`` for text and symbols.
-        n_init: number of starts of EM. The start with the best objective wins, but one that ends on a floor loses to
-            one that does not; ``starts_`` describes all. ``"auto"`` makes up to 8 starts on small data (2²⁰ densities
-            in all), and 1 on large data, where states are known or ordered, and under algorithms other than EM. On a
-            CPU the starts run side by side on small data, and ``seconds`` in ``history_`` are the seconds of all. A
-            warning is given if the best start is clearly ahead of all others.
+        n_init: number of starts of EM. The start with the best objective wins, but one in which a variance ends on its
+            lower bound loses to one in which none does; ``starts_`` describes all. ``"auto"`` makes up to 8 starts on
+            small data (2²⁰ densities in all), and 1 on large data, where states are known or ordered, and under
+            algorithms other than EM. On a CPU the starts run side by side on small data, and ``seconds`` in
+            ``history_`` are the seconds of all. A warning is given if the best start is clearly ahead of all others.
         random_state: seed of the starts, and of all other random numbers.
         max_iter: largest number of EM steps of a start.
-        tol: EM stops when a step improves the objective by less than this, in nats per unit; 0 never stops early.
+        tol: EM stops when a step improves the objective by less than this, in nats per unit (a step of vectors or
+            symbols, a byte of text); 0 never stops early.
         max_seconds: limit of the time of all starts together, in seconds; None means no limit.
         pseudocount: number added to every expected count of first states, transitions and ends in the M-step, or a
             ``Pseudocounts`` (asymmetric, sticky). ``"auto"`` is 0.01 under ``length="stop"``, because few ends are
@@ -70,14 +71,14 @@ class HMM(HiddenChainModel):
             that the sequence continues). ``"auto"`` is ``"stationary"`` if fewer than 5 sequences are fitted by EM with
             ``length="given"`` and an irreducible topology, without known states or targets; else ``"free"``. ``start_``
             is the choice.
-        algorithm: how the parameters are learned. ``"em"`` is EM. ``"stepwise"``, for much data, makes an M-step
-            after each mini-batch; ``max_iter`` counts epochs, and long sequences are cut, with a warm-up, unless the
-            topology never forgets. ``"gradient"`` is AdamW on the same objective, whose gradient is the E-step; it
-            makes ``max_iter`` passes over the data and ignores ``tol``. ``"variational"`` is variational Bayes (MacKay
-            1997; Beal 2003) for ``Categorical``, ``Bernoulli``, ``Poisson``, diagonal or full ``GaussianMixture``, and
-            ``Columns`` of these; its ``objective`` is the evidence lower bound, and the parameters, which scores use,
-            are the posterior mean. There ``observation="auto"`` is ``GaussianMixture(1)`` for vectors, without prior
-            and background.
+        algorithm: how the parameters are learned. ``"em"`` is EM. ``"stepwise"``, for much data, makes an M-step after
+            each mini-batch; ``max_iter`` counts epochs, and long sequences are cut into subsequences, each with frames
+            around it as a warm-up, if the topology lets every state reach every other. ``"gradient"`` is AdamW on the
+            same objective, whose gradient follows from the posteriors of an E-step; it makes ``max_iter`` passes over
+            the data and ignores ``tol``. ``"variational"`` is variational Bayes (MacKay 1997; Beal 2003) for
+            ``Categorical``, ``Bernoulli``, ``Poisson``, diagonal or full ``GaussianMixture``, and ``Columns`` of these;
+            its ``objective`` is the evidence lower bound, and the parameters, which scores use, are the posterior mean.
+            There ``observation="auto"`` is ``GaussianMixture(1)`` for vectors, without prior and background.
         input_effects: a ``ChainInputEffects``, which says which inputs transitions, emissions and the first state
             depend on.
         training: a ``ChainTraining``, which holds what few users turn about the fit, such as tied or frozen parameters,
@@ -87,20 +88,20 @@ class HMM(HiddenChainModel):
             after ``from_parameters`` with up to 8 densities a frame; else ``"float32"``. ``dtype_`` is the choice.
             Parameters are kept in float64.
 
-    ``SequenceModel`` describes the other arguments. EM needs no held-out data:
-    ``validation="auto"`` holds out nothing, and sequences that are passed are scored once, at the end. With targets EM
-    fits p(x, y), so that the figures of ``history_`` are of x and y together. A warning is given if states end on the
-    floor of a variance.
+    ``SequenceModel`` describes the other arguments. EM needs no held-out data: ``validation="auto"`` holds out nothing,
+    and sequences that are passed are scored once, at the end. With targets EM fits p(x, y), so that the figures of
+    ``history_`` are of x and y together. A warning is given if states end on the floor of a variance.
 
-    Attributes, in raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)`` (under ``length="stop"``, where
-    ``transition_.sum(1) + final_ == 1``) and the parameters of the observation: ``weights_ (K, M)``,
-    ``means_ (K, M, D)`` and ``covariances_ (K, M, D)``, ``(K, M, D, D)`` (full) or ``(D, D)`` (tied);
-    ``emission_ (K, V)``; ``coefficients_ (K, D, pD)``, ``intercepts_`` and ``covariances_``. ``starts_`` is a data
-    frame with a row for each start and the columns ``start``, ``objective``, ``log_prob`` (both in nats per unit),
-    ``floor_hits`` and ``chosen``. The last row of ``history_`` has the range of their objectives, ``starts_range``.
-    ``shared_autoregression_`` is the encoded autoregression by which an autoregressive observation was fitted to
-    missing values (``hmm.missing_past``), or None. After variational Bayes there are ``posterior_`` and
-    ``lower_bound_``, and ``log_prob`` is in the last row of ``history_`` alone.
+    Attributes, in raw units, for K states, M components, D features, V symbols and p past steps: ``initial_ (K,)``,
+    ``transition_ (K, K)``, ``final_ (K,)`` (under ``length="stop"``, where ``transition_.sum(1) + final_ == 1``) and
+    the parameters of the observation. These are for ``GaussianMixture`` ``weights_ (K, M)``, ``means_ (K, M, D)`` and
+    ``covariances_ (K, M, D)``, ``(K, M, D, D)`` (full) or ``(D, D)`` (tied); for ``Categorical`` ``emission_ (K, V)``;
+    for ``AutoregressiveGaussian`` ``coefficients_ (K, D, pD)``, ``intercepts_`` and ``covariances_``. ``starts_`` is a
+    data frame with a row for each start and the columns ``start``, ``objective``, ``log_prob`` (both in nats per unit),
+    ``floor_hits`` (variances on their lower bound) and ``chosen``. The last row of ``history_`` has the range of their
+    objectives, ``starts_range``. ``shared_autoregression_`` is the encoded autoregression by which an autoregressive
+    observation was fitted to missing values (``hmm.missing_past``), or None. After variational Bayes there are
+    ``posterior_`` and ``lower_bound_``, and ``log_prob`` is in the last row of ``history_`` alone.
 
     >>> import numpy as np
     >>> x = [np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0])]
@@ -113,7 +114,7 @@ class HMM(HiddenChainModel):
     series is read as changes, they return the states of frames: the first frames, which have no difference, get the
     state of the first step, and from ``filter``, which does not look ahead, they get ``initial_``.
 
-    ``encoding="auto"`` standardises vectors, whatever they look like, so that states have levels (``means_``). A
+    ``encoding="auto"`` standardizes vectors, whatever they look like, so that states have levels (``means_``). A
     warning is given if a series reaches levels that it never had before: pass ``encoding=AutoSeries()`` to read its
     changes.
 
@@ -189,6 +190,9 @@ class HMM(HiddenChainModel):
     ) -> Self:
         """Return a fitted HMM with the given parameters, in raw units.
 
+        The emissions are one of four kinds: a mixture (``means`` with ``covariances``), ``emission``, ``probabilities``
+        or ``rates``. Letters in shapes: K states, M components, D features, V symbols, U inputs.
+
         Args:
             initial: probabilities of the first state, ``(K,)``.
             transition: transition probabilities, ``(K, K)``; each row, plus its entry of ``final``, sums to one.
@@ -200,9 +204,13 @@ class HMM(HiddenChainModel):
             emission: probabilities of symbols (``Categorical``), ``(K, V)``, instead of a mixture.
             probabilities: probabilities of bits (``Bernoulli``), ``(K, D)``, instead of a mixture.
             rates: rates of counts (``Poisson``), ``(K, D)``, instead of a mixture.
-            transition_slopes, emission_slopes, initial_slopes: effects of inputs, ``(K, K, U)``, ``(K, D, U)`` and
-                ``(K, U)``, as in the attributes of these names, for one unit of each raw input; None means none. They
-                depend on all inputs, unless ``input_effects`` names some.
+            transition_slopes: change of the log-odds of going from state i to state j, for one unit of each raw input,
+                ``(K, K, U)``, as in ``transition_slopes_``; None if transitions depend on no inputs. Here and for the
+                other slopes, that part of the model depends on all inputs, unless ``input_effects`` names some.
+            emission_slopes: change of the emissions of each state for one unit of each raw input, ``(K, D, U)``, for
+                symbols ``(K, V, U)``, as in ``emission_slopes_``; None if emissions depend on no inputs.
+            initial_slopes: change of the log-odds of starting in a state for one unit of each raw input of the first
+                step, ``(K, U)``, as in ``initial_slopes_``; None if the first state depends on no inputs.
             inputs: the U inputs by name, each with its value where the other parameters hold, such as
                 ``{"heat": 20.0}``; or the ``input_scaling_`` of a fitted model.
             encoding: a fitted encoding, which reads symbols (``Bytes()`` for text; the default reads integers as they

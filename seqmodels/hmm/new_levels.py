@@ -18,7 +18,9 @@ from seqmodels.observations import AutoregressiveGaussian, Observation
 def warn_of_new_levels(
     train: Sequence[Example], encoding: Encoding | str, learned: Encoding, observation: Observation
 ) -> None:
-    """Warn, at the line that called ``fit``, if a few long series move to new levels and no encoding was named.
+    """Warn, at the line that called ``fit``, if series move on to new levels of values and no encoding was named.
+
+    States with fixed means do not describe such series. Only a few long series are tested.
 
     Args:
         train: the encoded training series; standardising keeps the order of values, so these show new levels too.

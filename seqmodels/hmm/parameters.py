@@ -17,13 +17,14 @@ from seqmodels.common.distributed import broadcast_tensors, is_distributed
 class Parameters:
     """The parameters of one chain of K states and of its emissions, in float64.
 
-    With inputs u, standardised, ``initial``, ``transition`` and ``table`` hold where all inputs are at their mean.
+    If they depend on U standardised inputs u, ``initial``, ``transition`` and ``table`` hold where all inputs are at
+    their mean. An ``HSMM`` has transitions from segment to segment, and parameters of durations in the table.
 
     Attributes:
         initial: probabilities of the first state, ``(K,)``.
         transition: transition probabilities, ``(K, K)``.
         final: probability of the end after each state, ``(K,)``; None if the end is not an event.
-        table: output parameters of the emissions, ``(K, P)``.
+        table: output parameters of the emissions: for each state the P numbers that the observation takes, ``(K, P)``.
         transition_slopes: ``d log a_ij / d u`` before each row is normalised, ``(K, K, U)``; in continuous time those
             of rates, ``d log q_ij / d u``. None if transitions do not depend on inputs.
         table_slopes: ``d table / d u``, ``(K, P, U)``; None if emissions do not depend on inputs.
@@ -44,7 +45,7 @@ class Parameters:
 
     @property
     def slopes(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """The effects of inputs on transitions, table and first state, in this order; each is None if there is none."""
+        """Slopes on inputs of transitions, table and first state, in this order; None for a part without slopes."""
         return self.transition_slopes, self.table_slopes, self.initial_slopes
 
     @property
@@ -54,7 +55,10 @@ class Parameters:
 
     @classmethod
     def stack(cls, chains: Sequence[Parameters]) -> Parameters:
-        """Return the parameters of R chains in one object, each array with a leading axis R."""
+        """Return the parameters of R chains, ``chains``, in one object whose arrays have a leading axis R.
+
+        Slopes and generators are left out.
+        """
         finals = [chain.final for chain in chains if chain.final is not None]
         initial, transition, table = (
             torch.stack(arrays) for arrays in zip(*((c.initial, c.transition, c.table) for c in chains), strict=True)
@@ -62,11 +66,11 @@ class Parameters:
         return cls(initial, transition, torch.stack(finals) if finals else None, table)
 
     def detached(self) -> Parameters:
-        """Return the same parameters without their part in a gradient."""
+        """Return the same parameters as tensors without a gradient, cut off from the graph that computed them."""
         return replace(self, **{name: each.detach() for name, each in vars(self).items() if each is not None})
 
     def to(self, device: torch.device) -> Parameters:
-        """Return the parameters on another device."""
+        """Return the parameters on another ``device``."""
         final = None if self.final is None else self.final.to(device)
         slopes = (None if each is None else each.to(device) for each in self.slopes)
         initial, transition, table = (each.to(device) for each in (self.initial, self.transition, self.table))
@@ -74,7 +78,7 @@ class Parameters:
         return moved if self.generator is None else replace(moved, generator=self.generator.to(device))
 
     def of_first_process(self) -> Parameters:
-        """Return process 0's parameters in every process of distributed training, because rounding may differ."""
+        """Return the parameters of process 0 in every process of distributed training, because rounding may differ."""
         if not is_distributed():
             return self
         tensors = {name: t for name, t in vars(self).items() if t is not None}
@@ -83,7 +87,10 @@ class Parameters:
         )
 
     def take(self, order: Tensor) -> Parameters:
-        """Return the parameters with the states in another order: state i is the former state ``order[i]``."""
+        """Return the parameters with states renumbered: the new state i is the old state ``order[i]``.
+
+        ``order`` is a permutation of the K states, ``(K,)`` integers.
+        """
         final = None if self.final is None else self.final[order]
         of_transition = None if self.transition_slopes is None else self.transition_slopes[order][:, order]
         of_table, of_initial = (
@@ -104,7 +111,7 @@ class Parameters:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Parameters:
-        """Return the parameters stored as ``arrays``."""
+        """Return the parameters stored as arrays by name, in the form that ``arrays()`` returns."""
         t = {name: torch.tensor(array) for name, array in arrays.items()}
         slopes = t.get("transition_slopes"), t.get("table_slopes"), t.get("initial_slopes")
         return cls(t["initial"], t["transition"], t.get("final"), t["table"], *slopes, t.get("generator"))
@@ -121,15 +128,15 @@ def check_arrays(
 ) -> None:
     """Raise ``ValueError`` for arrays, read from a file, that cannot be fitted parameters of a chain.
 
-    The contents of the table are checked by the observation.
+    Names, shapes and probabilities are checked; the contents of the emission table are left to the observation.
 
     Args:
         arrays: arrays of a file by name.
         n_states: number of states, K.
-        has_end: True if there should be an array ``final``.
-        slopes: names of other arrays that there should be: slopes, or ``generator``.
-        n_inputs: number of inputs, U.
-        n_rows: number of rows of ``transition``, or None for K.
+        has_end: True if there should be an array ``final``, with probabilities of the end.
+        slopes: names of further arrays that there should be, of slopes on inputs or ``"generator"``.
+        n_inputs: number of inputs, U, the last axis of slopes.
+        n_rows: number of rows of ``transition`` where they are not the K states; None for K.
     """
     n_rows = n_states if n_rows is None else n_rows
     k, names = n_states, {"initial", "transition", "table", *(["final"] if has_end else []), *slopes}

@@ -32,14 +32,15 @@ MOST_STEPS = 200
 def profile_interval(
     objective: FitObjective, shift: Tensor, scale: Tensor, which: tuple[str, int | None, Any], level: float
 ) -> tuple[float, float]:
-    """Return the two ends of the interval of one parameter, in raw units, as ``HMM.profile_interval`` does.
+    """Return the lower and the upper end of one parameter's profile-likelihood interval, in raw units.
 
     Args:
-        objective: log-likelihood and log-prior of the model on the training data.
-        shift: ``(D,)``; raw values are ``shift + scale * encoded``.
-        scale: ``(D,)``.
+        objective: log-likelihood plus log-prior on the training data, as a function of unconstrained numbers that are
+            zero at the estimates.
+        shift: raw values of D features are ``shift + scale * encoded``, ``(D,)``.
+        scale: see ``shift``, ``(D,)``.
         which: name, state and feature of the parameter, as ``standard_errors`` lists them.
-        level: level of the interval, 1 - α.
+        level: probability with which the interval is to contain the true value, 1 - α.
 
     Raises:
         ValueError: there is no such parameter, it is on a boundary or not identified, or an end was not reached.
@@ -58,12 +59,18 @@ def profile_interval(
     largest, _ = objective.value_and_gradient(u)
 
     def raw(v: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return how far the parameter is from its estimate, in standard errors, and the gradient of this by ``v``."""
+        """Return how far the parameter is from its estimate, in standard errors, and the gradient of this, ``(r,)``.
+
+        ``v (r,)`` are coordinates in which the observed information is the identity.
+        """
         at, slope = raw_values(objective.coordinates, [estimate], root @ torch.as_tensor(v), shift, scale)
         return (float(at) - value) / size, (slope @ root)[0].numpy() / size
 
     def margin(v: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return by how many nats the log-likelihood exceeds the smallest in the interval, and the gradient of this."""
+        """Return by how many nats the log-likelihood exceeds that at the ends, and the gradient of this, ``(r,)``.
+
+        ``v (r,)`` are coordinates in which the observed information is the identity.
+        """
         log_prob, gradient = objective.value_and_gradient(root @ torch.as_tensor(v))
         return log_prob - largest + half, (root.T @ gradient).numpy()
 
@@ -93,9 +100,14 @@ def profile_interval(
 
 
 def chosen_estimate(estimates: Sequence[Estimate], which: tuple[str, int | None, Any]) -> Estimate:
-    """Return the estimate with this name, state and feature.
+    """Return the description of the parameter with a given name, state and feature.
 
-    Raises ``ValueError`` if there is none, or if it has a note that says why it has no interval.
+    Args:
+        estimates: descriptions of all estimated parameters.
+        which: name, state and feature.
+
+    Raises:
+        ValueError: there is no such parameter, or it has a note that says why it has no interval.
     """
     matching = [each for each in estimates if (each.name, each.state, each.feature) == which]
     if not matching:

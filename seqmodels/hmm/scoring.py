@@ -37,10 +37,17 @@ StepsT = TypeVar("StepsT", bound=Steps)
 def score_steps(
     parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]
 ) -> list[np.ndarray]:
-    """Return log p(x_t | x_<t) of each step of each sequence in nats, float64, without the steps of its source.
+    """Return the log-probability of each step of each sequence given the steps before it, log p(x_t | x_<t).
 
-    The log-probability of the end comes last if the end is an event. ``sources`` has the source that precedes each
-    sequence in ``corpus``, or None.
+    Args:
+        parameters: parameters of an HMM and its emissions.
+        emission: the emission of its states.
+        corpus: encoded sequences, each with its source (earlier steps that it is conditioned on) before it.
+        sources: the source of each sequence, or None where it has none.
+
+    Returns:
+        For each sequence nats in float64, ``(T,)``, without the steps of its source. If ends are events, the
+        log-probability of the end comes last, ``(T + 1,)``.
     """
     n_steps = [len(x) + (parameters.final is not None) for x in corpus.sequences]
     if corpus.is_on_disk:
@@ -64,10 +71,16 @@ def score_sums(
     sources: Sequence[np.ndarray | None],
     n_past: Sequence[int],
 ) -> np.ndarray:
-    """Return the log-probability of each sequence in nats, ``(n,)``: the sum of what ``score_steps`` returns.
+    """Return the log-probability of each sequence of a corpus in nats, ``(n,)``, without its source.
 
-    The first ``n_past[i]`` steps of sequence i are read but not counted. Only the steps of one batch are in memory at a
-    time.
+    It is the sum of what ``score_steps`` returns, but only the steps of one batch are in memory at a time.
+
+    Args:
+        parameters: parameters of an HMM and its emissions.
+        emission: the emission of its states.
+        corpus: n encoded sequences, each with its source (earlier steps that it is conditioned on) before it.
+        sources: the source of each sequence, or None where it has none.
+        n_past: number of first steps of each sequence after its source that are read but not counted.
     """
     sums = np.zeros(len(sources))
     for i, steps in _scored(parameters, emission, corpus, sources, lambda i: StepsSum(first=n_past[i])):
@@ -82,9 +95,14 @@ def _scored(
     sources: Sequence[np.ndarray | None],
     new_steps: Callable[[int], StepsT],
 ) -> Iterator[tuple[int, np.ndarray | StepsT]]:
-    """Yield the number of each sequence, and log p(x_t | x_<t) of its steps in nats.
+    """Yield the number of each sequence, and the log-probabilities of its steps, log p(x_t | x_<t), in nats.
 
-    ``new_steps(i)`` makes the array that holds the steps of a sequence i longer than a batch.
+    Args:
+        parameters: parameters of an HMM and its emissions.
+        emission: the emission of its states.
+        corpus: encoded sequences, each with its source before it.
+        sources: the source of each sequence (earlier steps that it is conditioned on), or None.
+        new_steps: function that makes the array for the steps of a sequence longer than a batch, given its number.
     """
     in_parts = _longer_than_a_batch(parameters, corpus, sources)
     weights = [0.0 if i in in_parts else w for i, w in enumerate(corpus.weights)] if in_parts else corpus.weights
@@ -107,7 +125,15 @@ def _scored(
 
 
 def _scored_of_batch(parameters: Parameters, batch: PackedBatch, filtered: Filtered) -> list[np.ndarray]:
-    """Return log p(x_t | x_<t) of each sequence of a batch without sources, followed by the end if that is an event."""
+    """Return log p(x_t | x_<t) of each sequence of a batch without sources, in nats, ``(T,)``.
+
+    If ends are events, the log-probability of the end comes last.
+
+    Args:
+        parameters: parameters of an HMM and its emissions.
+        batch: the sequences.
+        filtered: result of the forward pass over the batch.
+    """
     steps = batch.segments.packing.unpack(filtered.steps).cpu().numpy()
     lengths = batch.segments.lengths.cpu().numpy()
     if parameters.final is not None and filtered.ends is not None:
@@ -117,10 +143,16 @@ def _scored_of_batch(parameters: Parameters, batch: PackedBatch, filtered: Filte
 
 
 def _scored_steps(steps: Tensor, end: float | None, first: int, log_continue: float) -> np.ndarray:
-    """Return the log-probabilities ``steps`` from index ``first`` on, followed by ``end`` unless that is None.
+    """Return the log-probabilities of the scored steps of one sequence, followed by that of its end.
 
-    After a source the sequence cannot end at once, so the first step is divided by the probability of continuing, whose
-    logarithm is ``log_continue``.
+    After a source the sequence cannot end at once, so the probability of its first step is divided by that of
+    continuing.
+
+    Args:
+        steps: log-probabilities of all steps, those of the source first, ``(T,)``.
+        end: log-probability of the end; None if the end is not an event.
+        first: number of steps of the source.
+        log_continue: log-probability that the sequence continues after the source.
     """
     scored = steps[first:].cpu().numpy().copy()
     if scored[0] > -np.inf:
@@ -129,9 +161,13 @@ def _scored_steps(steps: Tensor, end: float | None, first: int, log_continue: fl
 
 
 def _log_continue(trellis: Trellis, belief: Tensor, sequence: int, frame: int) -> float:
-    """Return the log-probability that the sequence goes on after step ``frame``, given p(z_t | x_1 .. x_t) there.
+    """Return the log-probability that a sequence goes on after one of its steps, given the steps up to that one.
 
-    ``belief (K,)`` are these probabilities; ``sequence`` is the sequence's position in the batch.
+    Args:
+        trellis: parameters and densities of a batch.
+        belief: p(z_t | x_1 .. x_t), the probabilities of the states at that step, ``(K,)``.
+        sequence: the sequence's position in the batch.
+        frame: the step's number t.
     """
     end = belief.double() @ trellis.final[0]
     if end < NEAR_CERTAIN:
@@ -143,10 +179,14 @@ def _log_continue(trellis: Trellis, belief: Tensor, sequence: int, frame: int) -
 
 
 def _longer_than_a_batch(parameters: Parameters, corpus: Corpus, sources: Sequence[np.ndarray | None]) -> set[int]:
-    """Return the numbers of the sequences that are scored in parts.
+    """Return the numbers of the sequences that are scored in parts, because they are longer than a batch.
 
-    If the chain does not forget, only sequences on disk are, because scoring in parts is then slow, and the others are
-    in memory anyway.
+    If the chain does not forget its start, scoring in parts is slow, and only sequences on disk are scored so.
+
+    Args:
+        parameters: parameters of an HMM and its emissions.
+        corpus: encoded sequences.
+        sources: the source of each sequence, or None; sequences with a source are not scored in parts.
     """
     if corpus.inputs is not None or corpus.gaps is not None:
         return set()
@@ -170,9 +210,16 @@ def _score_in_parts(
 
 
 def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corpus, i: int, steps: Steps) -> bool:
-    """Write log p(x_t | x_<t) of sequence ``i`` into ``steps``, by scaled forward passes over its parts.
+    """Write log p(x_t | x_<t) of one long sequence into ``steps``, by scaled forward passes over its parts.
 
-    Return False if a prediction from one part to the next may not be precise.
+    Return False if the prediction that leads from one part to the next may not be precise.
+
+    Args:
+        parameters: parameters of an HMM and its emissions.
+        emission: the emission of its states.
+        corpus: encoded sequences.
+        i: number of the sequence.
+        steps: is filled with log-probabilities in nats.
     """
     length, start, ones = len(corpus.sequences[i]), parameters.initial, torch.ones_like(parameters.initial)
     end = None if parameters.final is None else -np.inf
@@ -209,7 +256,15 @@ def _write_impossible(steps: Steps, start: int, stop: int) -> None:
 def _score_parts_in_logarithms(
     parameters: Parameters, emission: Emission, corpus: Corpus, i: int, steps: Steps
 ) -> None:
-    """Write log p(x_t | x_<t) of sequence ``i`` into ``steps``, by float64 forward passes in the log domain."""
+    """Write log p(x_t | x_<t) of one long sequence into ``steps``, by float64 forward passes in the log domain.
+
+    Args:
+        parameters: parameters of an HMM and its emissions.
+        emission: the emission of its states.
+        corpus: encoded sequences.
+        i: number of the sequence.
+        steps: is filled with log-probabilities in nats.
+    """
     length, log_start = len(corpus.sequences[i]), parameters.initial.log()[None]
     advance = LogProduct(parameters.transition)
     only = torch.zeros(1, dtype=torch.int64, device=corpus.device)

@@ -41,15 +41,16 @@ NOT_IDENTIFIED = "not identified: the log-likelihood is flat, or not at a maximu
 
 @dataclass(frozen=True)
 class FitObjective:
-    """The objective of ``fit``, log-likelihood plus log-prior, as a function of unconstrained numbers ``u (P,)``.
+    """The objective of ``fit``, log-likelihood plus log-prior, as a function of P unconstrained numbers ``u (P,)``.
 
     Attributes:
         coordinates: the map from u to parameters.
-        prior: the objective of EM, whose log-prior is used.
+        prior: the objective of EM, of which only the log-prior is used.
         batches: the data.
-        log_prob: returns log p(x) of the sequences of a batch, ``(n,)``, whose sum is differentiable.
-        refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
-            any.
+        log_prob: function of parameters and a batch that returns log p(x) of its n sequences, ``(n,)``, whose sum is
+            differentiable.
+        refuse: function that is called with the numbers of sequences of probability zero, and raises ``ValueError`` if
+            there are any.
     """
 
     coordinates: Coordinates
@@ -59,14 +60,19 @@ class FitObjective:
     refuse: Callable[[Sequence[int]], None]
 
     def gradient(self, u: Tensor) -> Tensor:
-        """Return the exact gradient at ``u``, ``(P,)`` float64.
+        """Return the exact gradient of the objective at ``u (P,)``, ``(P,)`` float64, in nats.
 
-        Raises ``ValueError`` for a sequence of probability zero.
+        Raises:
+            ValueError: a sequence has probability zero.
         """
         return self.value_and_gradient(u)[1]
 
     def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
-        """Return the objective at ``u`` in nats of encoded data, up to a constant, and its gradient ``(P,)``."""
+        """Return the objective at ``u (P,)`` in nats of encoded data, up to a constant, and its gradient ``(P,)``.
+
+        Raises:
+            ValueError: a sequence has probability zero.
+        """
         u = u.detach().requires_grad_()
         parameters, table = self.coordinates.at(u)
         log_prior = self.prior.emission.log_prior(table) + self.prior.pseudocount.log_prior(parameters)
@@ -82,7 +88,7 @@ class FitObjective:
 
 
 def gradient_of(value: Tensor, u: Tensor) -> Tensor:
-    """Return the gradient of a scalar by ``u (P,)``; zeros if it does not depend on ``u``."""
+    """Return the gradient of the scalar ``value`` with respect to ``u (P,)``; zeros if it does not depend on ``u``."""
     if not value.requires_grad:
         return torch.zeros_like(u)
     (gradient,) = torch.autograd.grad(value, u, allow_unused=True)
@@ -90,7 +96,10 @@ def gradient_of(value: Tensor, u: Tensor) -> Tensor:
 
 
 def hessian(gradient: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
-    """Return the Hessian at ``u (P,)`` by central differences of a gradient, made symmetric, ``(P, P)``."""
+    """Return the Hessian at ``u (P,)`` by central differences of a gradient, made symmetric, ``(P, P)``.
+
+    ``gradient`` is a function of ``u`` that returns the gradient there, ``(P,)``.
+    """
     columns = []
     for i in range(len(u)):
         step = torch.zeros_like(u)
@@ -105,8 +114,9 @@ class Information:
     """The inverse of the observed information of P parameters, in the directions in which the information is positive.
 
     Attributes:
-        root: a root of the covariance of the parameters, which is ``root @ root.T``, ``(P, r)``.
-        flat: the directions in which the information is not positive, ``(P, P - r)``.
+        root: a matrix R whose ``R @ R.T`` is the estimated covariance of the parameters, ``(P, r)``, where r is the
+            number of these directions.
+        flat: the other directions, in which the data say nothing, ``(P, P - r)``.
     """
 
     root: Tensor
@@ -114,7 +124,7 @@ class Information:
 
     @classmethod
     def of(cls, information: Tensor) -> Information:
-        """Return the inverse of an information matrix, ``(P, P)``.
+        """Return the inverse of an observed information matrix, ``information (P, P)``: minus a Hessian.
 
         The matrix is first scaled by its diagonal, so that the units of parameters do not decide what is flat. Diagonal
         entries that are rounding errors are not scaled to 1, because their sign would then decide.
@@ -144,13 +154,17 @@ def check_level(level: float) -> None:
 
 
 def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level: float) -> pd.DataFrame:
-    """Return the estimates, standard errors and intervals of all parameters, as ``HMM.standard_errors`` does.
+    """Return a frame with the estimate, standard error and confidence interval of each parameter, in raw units.
+
+    It has a row for each estimated parameter, and the columns ``name``, ``state``, ``feature``, ``estimate``,
+    ``standard_error``, ``ci_low``, ``ci_high`` and ``note``, which says why a parameter has no standard error.
 
     Args:
-        objective: log-likelihood and log-prior of the model on the training data.
-        shift: ``(D,)``; raw values are ``shift + scale * encoded``.
-        scale: ``(D,)``.
-        level: level of the intervals.
+        objective: log-likelihood plus log-prior on the training data, as a function of unconstrained numbers that are
+            zero at the estimates.
+        shift: raw values of D features are ``shift + scale * encoded``, ``(D,)``.
+        scale: see ``shift``, ``(D,)``.
+        level: probability with which an interval is to contain the true value.
     """
     import pandas as pd
 
@@ -189,7 +203,15 @@ def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level
 def raw_values(
     coordinates: Coordinates, estimates: Sequence[Estimate], u: Tensor, shift: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the R estimates in raw units, ``(R,)``, and their derivatives by the unconstrained numbers, ``(R, P)``."""
+    """Return R estimates in raw units, ``(R,)``, and their derivatives by the unconstrained numbers, ``(R, P)``.
+
+    Args:
+        coordinates: the map from P unconstrained numbers to parameters.
+        estimates: the R parameters.
+        u: the unconstrained numbers, ``(P,)``.
+        shift: raw values of D features are ``shift + scale * encoded``, ``(D,)``.
+        scale: see ``shift``, ``(D,)``.
+    """
 
     def each(u: Tensor) -> Tensor:
         raw = coordinates.raw(u, shift, scale)
@@ -200,17 +222,17 @@ def raw_values(
 
 
 def wald_interval(value: float, error: float, link: Link, level: float) -> tuple[float, float]:
-    """Return the two ends of an interval that is symmetric on the scale of the link, in raw units.
+    """Return the two ends of a Wald interval, which is symmetric about the estimate on the scale of a link.
 
-    It holds possible values only. An error that is infinite, or too large for the exponential, gives all possible
+    It contains possible values only. An error that is infinite, or too large for the exponential, gives all possible
     values: (0, 1) for a probability, (0, inf) for a variance or a rate. So does a value that is rounded to an end of
     its range. If the error is NaN, so are both ends.
 
     Args:
-        value: the estimate.
-        error: its standard error.
+        value: the estimate, in raw units.
+        error: its standard error, in raw units.
         link: the scale on which the interval is symmetric.
-        level: level of the interval.
+        level: probability with which the interval is to contain the true value.
     """
     from scipy.special import expit, logit
 
@@ -231,9 +253,11 @@ def wald_interval(value: float, error: float, link: Link, level: float) -> tuple
 
 
 def _warn_far(estimates: Sequence[Estimate], distances: Tensor) -> None:
-    """Warn if a Newton step would move an estimate by more than ``FAR`` standard errors.
+    """Warn if a Newton step would move an estimate by more than ``FAR`` standard errors, away from a maximum.
 
-    The parameters are then not at a maximum. ``distances (R,)`` are the moves of R estimates, in standard errors.
+    Args:
+        estimates: descriptions of R parameters.
+        distances: how far the Newton step moves each of them, in standard errors, ``(R,)``.
     """
     if not len(distances) or float(distances.max()) <= FAR:
         return

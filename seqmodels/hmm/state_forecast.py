@@ -20,15 +20,16 @@ from seqmodels.observations import AutoregressiveGaussian, Observation
 
 @dataclass(frozen=True)
 class StepsAhead:
-    """A Markov chain over the future steps of one sequence, with S hidden *places*.
+    """A Markov chain of the hidden variables of the future steps of one sequence, which has S values called *places*.
 
-    A place is a state of an HMM, or for an HSMM a state with the number of steps that it still lasts.
+    A place is a state of an HMM, for an HSMM a state with the number of steps that it still lasts, and for a Markov
+    chain of higher order a tuple of states.
 
     Attributes:
         first: probability of each place one step ahead, ``(S,)``.
-        state: state of each place, ``(S,)``.
-        advance: function that multiplies ``(S,)`` or ``(S, n)`` by the transition matrix from step h to step h + 1
-            ahead, given the array and h + 1.
+        state: number of the state that each place belongs to, ``(S,)``.
+        advance: function of an array ``(S,)`` or ``(S, n)`` and of h + 1, which multiplies the array by the transposed
+            transition matrix from step h to step h + 1 ahead.
     """
 
     first: Tensor
@@ -41,8 +42,8 @@ class StatesAhead:
     """The distribution of the hidden states of the next k steps, given the steps x so far.
 
     Attributes:
-        log_joint: log p(the sequence has h more steps, and the last of them is in place s | x), ``(k, S)``. A place is
-            a state, or a tuple of states for a chain whose densities depend on several.
+        log_joint: log p(the sequence has h more steps, and the last of them is in place s | x) for h = 1 .. k,
+            ``(k, S)``. A place is a state, or a tuple of states for a chain whose densities depend on several.
         steps: the Markov chain of the future steps; None means the chain of the model's transition matrix.
         state: state of each place, ``(S,)``; None means that places are states.
     """
@@ -54,7 +55,10 @@ class StatesAhead:
 
 @dataclass(frozen=True)
 class StateForecast:
-    """A forecast of the next k steps of one sequence; step h is conditional on the sequence having h more steps.
+    """A forecast of the next k steps of one sequence: its hidden states and its observations.
+
+    What it says of step h ahead is conditional on the sequence having h more steps. ``distribution(h)`` and ``mean``
+    are those of the observations. A model's ``forecast_states`` returns it.
 
     Attributes:
         states: probability of each state at each step, ``(k, K)``; zeros where the sequence cannot last so long.
@@ -75,9 +79,10 @@ class StateForecast:
     _changes: str | None = None  # encoding of a series, if the observation describes its changes
 
     def encoded_by(self, encoding: Encoding) -> Self:
-        """Return the forecast for a model whose data ``encoding`` encodes.
+        """Return the forecast with the encoding of the model's data taken into account.
 
-        If the encoding reads a series as changes, the observations of the forecast have no raw units.
+        If ``encoding`` reads a series as changes from step to step, the forecast refuses to return observations,
+        because changes have no raw units.
         """
         return replace(self, _changes=repr(encoding)) if isinstance(encoding, SeriesEncoding) else self
 
@@ -93,17 +98,18 @@ class StateForecast:
         past: Tensor | None = None,
         tables: Sequence[Tensor] | None = None,
     ) -> Self:
-        """Return the forecast after encoded ``values``, in raw units ``shift + scale * encoded``.
+        """Return the forecast of what follows the encoded steps ``values``, given the states of the steps ahead.
 
         Args:
-            parameters: parameters of the chain, with a table of output parameters for each place of ``ahead``.
-            observation: the observation of a place.
-            ahead: the states of the steps ahead.
-            values: the encoded steps so far, ``(T, ...)``.
-            shift: ``(D,)``.
-            scale: ``(D,)``.
-            past: mean and covariance of the last p steps, ``(p + p²D, D)``, if values of them are missing; else None.
-            tables: the tables of the k steps, if they depend on inputs; else None.
+            parameters: parameters of the chain; its table has the P output parameters of each of the S places of
+                ``ahead`` (a place is a state, or a tuple of states), ``(S, P)``.
+            observation: family of the distributions of the observations.
+            ahead: distribution of the states of the k steps ahead.
+            values: the encoded steps so far, ``(T, D)`` or ``(T,)``.
+            shift: raw values of D features are ``shift + scale * encoded``, ``(D,)``.
+            scale: see ``shift``, ``(D,)``.
+            past: means and covariances of the last p steps, ``(p + p²D, D)``, if values of them are missing; else None.
+            tables: the tables ``(S, P)`` of each of the k steps, if they depend on inputs; else None.
         """
         log_continue = torch.logsumexp(ahead.log_joint, 1, keepdim=True)
         log_places = ahead.log_joint - torch.where(log_continue == -torch.inf, 0.0, log_continue)
@@ -116,7 +122,10 @@ class StateForecast:
         return cls(states.numpy(), survival, *of_places, tables)
 
     def distribution(self, step: int = 1) -> Any:
-        """Return the Pyro distribution of the raw value ``step`` steps ahead, given that the sequence lasts so long.
+        """Return the Pyro distribution of the raw value at one step ahead, given that the sequence lasts so long.
+
+        Args:
+            step: number of steps ahead, from 1 to k.
 
         Raises:
             ValueError: ``step`` is out of range; the sequence cannot last so long; the observation is autoregressive
@@ -142,9 +151,9 @@ class StateForecast:
 
     @property
     def mean(self) -> np.ndarray:
-        """Expected vectors of the next k steps in raw units, ``(k, D)``.
+        """Expected vectors of the next k steps in raw units, ``(k, D)`` for D features.
 
-        Raises ``AbsentAttributeError`` for symbols and ``ValueError`` for a model that encodes changes of a series.
+        ``AbsentAttributeError`` is raised for symbols, and ``ValueError`` for a model that encodes changes of a series.
         """
         self._refuse_changes()
         if self._observation.emits == "symbols":
@@ -166,7 +175,10 @@ class StateForecast:
         return self._history().unsqueeze(0) if self._observation.n_past else None
 
     def _history(self) -> Tensor:
-        """Return the last p steps, NaN before the first, ``(p, D)``; or their mean and covariance, ``(p + p²D, D)``."""
+        """Return the last p steps in encoded units, ``(p, D)``, NaN before the first step.
+
+        If values of them are missing, the result holds their means and covariances, ``(p + p²D, D)``.
+        """
         if self._uncertain_past is not None:
             return self._uncertain_past
         p = self._observation.n_past
@@ -175,7 +187,12 @@ class StateForecast:
 
 
 def _chain_of(parameters: Parameters, states: np.ndarray) -> StepsAhead:
-    """Return the chain of the steps ahead of an HMM; ``states (k, K)`` are the probabilities of its states."""
+    """Return the Markov chain of the steps ahead of an HMM with one transition matrix.
+
+    Args:
+        parameters: parameters of the HMM.
+        states: probabilities of the K states at each of the k steps ahead, ``(k, K)``.
+    """
     k = len(parameters.initial)
     return StepsAhead(torch.as_tensor(states[0]), torch.arange(k), lambda values, h: parameters.transition.T @ values)
 
@@ -183,9 +200,15 @@ def _chain_of(parameters: Parameters, states: np.ndarray) -> StepsAhead:
 def _autoregressive_means(
     tables: Sequence[Tensor], observation: AutoregressiveGaussian, history: Tensor, chain: StepsAhead
 ) -> Tensor:
-    """Return the exact means of the next k steps in encoded units, ``(k, D)``, each of which has a table.
+    """Return the exact means of the next k steps under a switching autoregression, in encoded units, ``(k, D)``.
 
     The past enters linearly, so that ``E[past; z_t]``, ``(S, pD)``, is enough to carry from step to step.
+
+    Args:
+        tables: for each of the k steps the output parameters of all S places (states, or tuples of states), ``(S, P)``.
+        observation: the autoregression.
+        history: the last p steps, ``(p, D)``, or their means and covariances, ``(p + p²D, D)``.
+        chain: the Markov chain of the steps ahead over places.
     """
     size = history.shape[1]
     weights = chain.first
@@ -208,7 +231,14 @@ def _autoregressive_means(
 
 
 def uncertain_pasts(past_filter: PastFilter | None, joined: Sequence[np.ndarray]) -> list[Tensor | None]:
-    """Return the mean and covariance of the last p steps of each sequence; None where no value is missing."""
+    """Return the means and covariances of the last p steps of each sequence; None where all values are observed.
+
+    They have the shape ``(p + p²D, D)``: p rows of means, then covariances.
+
+    Args:
+        past_filter: Kalman filter for missing values of past steps; None if none are missing.
+        joined: encoded steps of each sequence, ``(T, D)``.
+    """
     pasts: list[Tensor | None] = [None] * len(joined)
     if past_filter is not None:
         for i, beliefs in enumerate(past_filter.beliefs(joined)):

@@ -29,7 +29,8 @@ class StatePath:
 class ForcedAlignment:
     """The best segmentation of one sequence by S labels in their order, as ``HMM.align`` finds it.
 
-    Label s has the steps from ``starts[s]`` to ``ends[s] - 1``.
+    A label is a state or a group of states that the path goes through; label s has the steps from ``starts[s]`` to
+    ``ends[s] - 1`` of the T steps.
 
     Attributes:
         starts: first step of each label, ``(S,)``.
@@ -53,13 +54,14 @@ def check_n_paths(k: int) -> None:
 def state_paths(
     best: Sequence[tuple[Tensor, Tensor]], log_det: np.ndarray, n_initial: Sequence[int]
 ) -> list[list[StatePath]]:
-    """Return the most probable paths of each sequence in raw units, best first.
+    """Return the most probable paths of each sequence, best first, with their log-probabilities in raw units.
 
     Args:
-        best: paths ``(m, T)`` of each sequence and their log-probabilities ``(m,)`` of encoded steps, as
-            ``HiddenChain.k_best_paths`` finds them.
-        log_det: nats to add to the log-probabilities of each sequence, ``(n,)``.
-        n_initial: number of first frames of each series that are no steps; they get the state of the first step.
+        best: for each of n sequences m paths of states, ``(m, T)``, and their log-probabilities ``(m,)`` for encoded
+            steps.
+        log_det: nats to add to the log-probabilities of each sequence for raw units, ``(n,)``.
+        n_initial: number of first frames of each sequence that have no change, if a series is read as changes; they get
+            the state of the first step.
     """
     each = ((paths.cpu().numpy(), log_prob.cpu().numpy()) for paths, log_prob in best)
     return [
@@ -75,10 +77,10 @@ def state_paths(
 
 
 def checked_labels(labels: Any, n_steps: Sequence[int], n_states: int) -> list[list[list[int]]]:
-    """Return for each sequence the states that each of its labels may be, in order.
+    """Return for each sequence, and each of its labels in order, the list of the states that the label stands for.
 
     Args:
-        labels: the user's labels for each sequence: states, or groups of states.
+        labels: the user's labels for each sequence: a list of states, or of groups of states.
         n_steps: number of steps of each sequence.
         n_states: number of states, K.
 
@@ -118,13 +120,14 @@ def _states_of_label(label: Any, i: int, s: int, n_states: int) -> list[int]:
 def forced_alignments(
     best: Sequence[tuple[Tensor, Tensor, float]], log_det: np.ndarray, n_initial: Sequence[int]
 ) -> list[ForcedAlignment]:
-    """Return the alignment of each sequence in raw units.
+    """Return the ``ForcedAlignment`` of each sequence, with its log-probability in raw units.
 
     Args:
-        best: the label of each step, the state of each step and the log-probability of each sequence, as
-            ``HiddenChain.alignments`` finds them.
-        log_det: nats to add to the log-probability of each sequence, ``(n,)``.
-        n_initial: number of first frames of each series that are no steps; they belong to the first label.
+        best: for each of n sequences the number of the label of each step, ``(T,)``, the state of each step, ``(T,)``,
+            and the log-probability of path and encoded steps.
+        log_det: nats to add to the log-probability of each sequence for raw units, ``(n,)``.
+        n_initial: number of first frames of each sequence that have no change, if a series is read as changes; they
+            belong to the first label.
     """
     results = []
     for (positions, states, log_prob), shift, n in zip(best, log_det, n_initial, strict=True):

@@ -31,10 +31,10 @@ from seqmodels.sequences.items import in_words
 
 
 def checked_paths(paths: Any, n_steps: Sequence[int], n_states: int) -> list[Tensor]:
-    """Return a path of states for each sequence as a tensor ``(T,)``.
+    """Return the user's paths of states, checked, as one tensor ``(T,)`` for each sequence.
 
     Args:
-        paths: the user's paths, one for each sequence.
+        paths: the user's paths: for each sequence an array of T integers.
         n_steps: number of steps of each sequence.
         n_states: number of states, K.
 
@@ -61,7 +61,9 @@ def checked_paths(paths: Any, n_steps: Sequence[int], n_states: int) -> list[Ten
 
 
 def paths_of_steps(paths: Sequence[Tensor], n_initial: Sequence[int]) -> tuple[list[Tensor], np.ndarray]:
-    """Return paths without the first frames of a series that are no steps, and whether each path is possible.
+    """Return paths of states without the first frames of a series, and whether each path is possible.
+
+    If a series is encoded as changes, its first frames have no change and are no steps of the model.
 
     Args:
         paths: paths over all frames of each sequence, ``(T,)``.
@@ -76,9 +78,10 @@ def paths_of_steps(paths: Sequence[Tensor], n_initial: Sequence[int]) -> tuple[l
 
 
 def need_float64(examples: Sequence[Example]) -> bool:
-    """Return True if values of the examples are too large for float32.
+    """Return True if squares of values in the encoded sequences ``examples`` are too large for float32.
 
-    Raises ``ValueError``, naming the sequence, if they are too large for float64.
+    Raises:
+        ValueError: they are too large for float64; the message names the sequence.
     """
     beyond = [
         (i, values)
@@ -93,7 +96,15 @@ def need_float64(examples: Sequence[Example]) -> bool:
 
 
 def log_dets(setting: Setting, data: Data, examples: Sequence[Example]) -> np.ndarray:
-    """Return the nats to add to the log-probability of each encoded sequence, of x and y, for raw units, ``(n,)``."""
+    """Return the nats that convert the log-probability of each encoded sequence to raw units, ``(n,)``.
+
+    They are the log-determinants of the encoding, summed over the steps of x and y.
+
+    Args:
+        setting: encodings of the model.
+        data: the raw sequences, with targets y or without.
+        examples: the encoded sequences.
+    """
     log_det = np.array([example.log_det for example in examples])
     if data.y is not None and setting.source_encoding is not None:  # sources are read by the encoding of targets
         log_det += [source.log_det for source in setting.examples(Data.of(data.X), on_disk=True)]
@@ -104,12 +115,12 @@ def log_dets(setting: Setting, data: Data, examples: Sequence[Example]) -> np.nd
 
 
 def stationary(initial: np.ndarray, transition: np.ndarray, final: np.ndarray | None) -> np.ndarray:
-    """Return the shares of the steps spent in each state in the long run, ``(K,)``, which sum to one.
+    """Return the share of the steps spent in each state in the long run, ``(K,)``, which sum to one.
 
-    Without ``final`` it is ``lim 1/n Σ_t initial A^t``: the probability of ending in each closed class of states, times
-    the unique ``π = π A`` of the class. With ``final`` it is the expected visits ``initial (I - A)^-1`` as shares. If a
-    state that is reached never leads to an end, sequences that reach it outweigh all others, and the limit without ends
-    is taken.
+    Without ``final`` it is ``lim 1/n Σ_t initial A^t``, where A is ``transition``: for each closed class (a set of
+    states that is never left), the probability of reaching it times the unique ``π = π A`` of the class. With ``final``
+    it is the expected number of visits ``initial (I - A)^-1``, divided by their sum. If a state that is reached never
+    leads to an end, sequences that reach it outweigh all others, and the limit without ends is taken.
 
     Args:
         initial: probabilities of the first state, ``(K,)``.
@@ -134,7 +145,16 @@ def stationary(initial: np.ndarray, transition: np.ndarray, final: np.ndarray | 
 
 
 def _closed_classes(transition: np.ndarray, final: np.ndarray | None) -> list[np.ndarray]:
-    """Return the sets of states that lead to one another and to nothing else, as arrays of state numbers."""
+    """Return the closed classes of a chain: sets of states that lead to one another and are never left.
+
+    Each is an array of state numbers.
+
+    A class whose states may end the sequence does not count.
+
+    Args:
+        transition: transition probabilities, ``(K, K)``.
+        final: probabilities of ending after each state, ``(K,)``, or None if ends are no events.
+    """
     from scipy.sparse.csgraph import connected_components
 
     n, label = connected_components(transition > 0, directed=True, connection="strong")
@@ -145,7 +165,12 @@ def _closed_classes(transition: np.ndarray, final: np.ndarray | None) -> list[np
 
 
 def _visits(initial: np.ndarray, transition: np.ndarray) -> np.ndarray:
-    """Return the expected visits of transient states, ``initial (I - A)^-1``."""
+    """Return the expected number of visits to each transient state (one that is left for ever), ``initial (I - A)^-1``.
+
+    Args:
+        initial: probabilities that the sequence starts in each transient state, ``(n,)``.
+        transition: transition probabilities A among these states, ``(n, n)``.
+    """
     return np.linalg.solve(np.eye(len(initial)) - transition.T, initial)
 
 
@@ -155,16 +180,19 @@ def _visits(initial: np.ndarray, transition: np.ndarray) -> np.ndarray:
 def permutation_of_states(
     order: Any, n_states: int, shares: Callable[[], np.ndarray], means: Callable[[], np.ndarray]
 ) -> np.ndarray:
-    """Return the permutation ``(K,)`` that ``reorder(order)`` stands for: the new state i is the old ``order[i]``.
+    """Return the permutation of states, ``(K,)``, that the argument ``order`` of a model's ``reorder`` stands for.
+
+    The new state i is the old state ``permutation[i]``.
 
     Args:
-        order: a permutation, ``"mean"`` or ``"stationary"``.
+        order: a permutation, ``"mean"`` (sorted by mean, the first feature first) or ``"stationary"`` (the most visited
+            first).
         n_states: number of states, K.
-        shares: computes the shares of the steps spent in each state, ``(K,)``.
-        means: computes the mean of what each state emits, ``(K, D)``.
+        shares: function that returns the share of the steps spent in each state, ``(K,)``.
+        means: function that returns the mean of what each state emits, ``(K, D)`` for D features.
 
     Raises:
-        ValueError: ``order`` is no permutation of K states, or ``means`` raises it.
+        ValueError: ``order`` is none of these, or states have no mean.
     """
     if not isinstance(order, str):
         permutation = np.array(order)  # a copy, because torch warns of read-only arrays, which pandas returns
@@ -179,13 +207,13 @@ def permutation_of_states(
 
 
 def reordered(choices: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
-    """Return those constructor arguments that refer to single states, changed to fit renumbered states.
+    """Return those constructor arguments that refer to single states, changed to fit renumbered states, by name.
 
-    They are topology, pseudocounts, groups of durations and the observation's priors, and in ``training`` what is tied
-    and frozen and the prior.
+    They are ``topology``, ``pseudocount``, ``tied_durations``, ``observation`` with its priors, and ``training`` with
+    what is tied and frozen and its prior.
 
     Args:
-        choices: arguments of the model by name; others than these are left out.
+        choices: all arguments of the model by name.
         order: the new state i is the old ``order[i]``, ``(K,)``.
     """
     by_state: dict[str, Callable[[Any, np.ndarray], Any]] = {
@@ -212,10 +240,10 @@ def _reordered_groups(groups: Sequence[int] | None, order: np.ndarray) -> list[i
 
 
 def reordered_topology(choice: Any, order: np.ndarray) -> Any:
-    """Return the topology for renumbered states: the new state i is the old ``order[i]``.
+    """Return the argument ``topology`` for renumbered states, given its value ``choice`` for the old numbers.
 
-    It is ``choice`` itself if the masks do not change, and otherwise an ``Arcs``, because a named topology relies on
-    the numbers of the states.
+    The new state i is the old state ``order[i]``; ``order`` is ``(K,)``. The result is ``choice`` itself if the masks
+    do not change, and otherwise an ``Arcs``, because a named topology relies on the numbers of the states.
     """
     k = len(order)
     topology, index = as_topology(choice, k), torch.as_tensor(order)
@@ -229,9 +257,9 @@ def reordered_topology(choice: Any, order: np.ndarray) -> Any:
 
 
 def reordered_observation(observation: Any, order: np.ndarray) -> Any:
-    """Return the observation for renumbered states: the new state i has the prior of the old ``order[i]``.
+    """Return ``observation`` for renumbered states: the new state i has the prior of the old state ``order[i]``.
 
-    An observation without priors of single states is returned unchanged.
+    ``order`` is ``(K,)``. An observation without priors of single states is returned unchanged.
     """
     if not (isinstance(observation, GaussianMixture) and isinstance(observation.prior, PseudoFrames)):
         return observation
@@ -258,9 +286,10 @@ def _renumbered(which: Any, order: np.ndarray) -> Any:
 
 
 def reordered_counts(choice: Any, order: np.ndarray) -> Any:
-    """Return the argument ``pseudocount`` for renumbered states: state i gets the counts of the old ``order[i]``.
+    """Return the argument ``pseudocount`` for renumbered states, given its value ``choice`` for the old numbers.
 
-    A number is returned unchanged.
+    The new state i gets the counts of the old state ``order[i]``; ``order`` is ``(K,)``. A number is returned
+    unchanged.
     """
     if not isinstance(choice, Pseudocounts):
         return choice
@@ -286,7 +315,10 @@ def _reordered_prior(prior: ConjugatePrior | None, order: np.ndarray) -> Conjuga
 def _by_state(values: Any, n_axes: int, order: np.ndarray) -> Any:
     """Return ``values`` with rows in a new order if they have an axis of states, and unchanged otherwise.
 
-    They have one if there are ``n_axes`` axes and more than one row.
+    Args:
+        values: a number or an array of an argument that may be given by state.
+        n_axes: number of axes that the array has if its first axis is the states; it must also have more than one row.
+        order: the new row i is the old row ``order[i]``, ``(K,)``.
     """
     array = np.asarray(values)
     return array[order] if array.ndim == n_axes and len(array) > 1 else values

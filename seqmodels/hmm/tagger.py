@@ -36,9 +36,9 @@ from seqmodels.training import EMTraining
 
 @dataclass(frozen=True)
 class TaggerState:
-    """The state of the cursor before the label at step ``position``, for n sources of T steps.
+    """The state of a tagger's cursor before the label at step ``position``, for n sources of T steps.
 
-    Each of K labels has S hidden states of its own, so there are K S hidden states.
+    Each of K labels has S hidden states of its own, so that there are K S hidden states.
 
     Attributes:
         log_b: log-densities of the source in each hidden state, ``(n, T, K S)``.
@@ -62,12 +62,14 @@ class TaggerState:
 
 @dataclass(frozen=True)
 class TaggerCursor:
-    """The labels of given sources as one-step predictions (the ``Cursor`` of ``HMMTagger``).
+    """The cursor of ``HMMTagger``, which predicts the labels of given sources step by step.
+
+    Its methods take and return a ``TaggerState``.
 
     Args:
-        parameters: parameters of the HMM of the sources, with K S states.
-        log_messages: function of encoded sources that returns the log-densities and the backward messages of each, both
-            ``(T, K S)``.
+        parameters: parameters of the HMM of the sources, which has S hidden states for each of K labels.
+        log_messages: function of encoded sources that returns for each its log-densities in the hidden states, and the
+            backward messages log p(source from step t on | hidden state at t), both ``(T, K S)``.
         observation: observation of the labels.
         n_states_per_label: number of states S of each label.
     """
@@ -78,16 +80,24 @@ class TaggerCursor:
     n_states_per_label: int
 
     def start(self, source: Source = None, n: int = 1) -> TaggerState:
-        """Return the state before the first label of ``n`` targets.
+        """Return the state before the first label of ``n`` target sequences.
 
-        ``source`` is one source for all targets or a list of ``n`` sources of equal length.
+        ``source`` is one encoded source for all targets or a list of ``n`` sources of equal length.
         """
         sources = source if isinstance(source, list) else [_source(source)]
         log_b, messages = (torch.stack(each) for each in self.log_messages(sources))
         return TaggerState(log_b.expand(n, *log_b.shape[1:]), messages.expand(n, *messages.shape[1:]), None, 0)
 
     def advance(self, state: TaggerState, x: Tensor) -> TaggerState:
-        """Return the state after the labels ``x (n,)``; raise ``ValueError`` at the end of the source."""
+        """Return the state of the cursor after the next label of each target.
+
+        Args:
+            state: state of the cursor before the label.
+            x: the label of each of n targets, ``(n,)`` integers.
+
+        Raises:
+            ValueError: the source has no further step.
+        """
         _check_not_over(state)
         labels = x.to(state.log_b.device)
         of_label = states_of(labels, self.n_states_per_label, len(self.parameters.initial))
@@ -97,7 +107,14 @@ class TaggerCursor:
         return replace(state, belief=belief, position=state.position + 1)
 
     def distribution(self, state: TaggerState) -> Prediction:
-        """Return the distribution of the label of the next step; raise ``ValueError`` at the end of the source."""
+        """Return the distribution of the label of the next step, given the labels so far and the whole source.
+
+        Args:
+            state: state of the cursor after the labels so far.
+
+        Raises:
+            ValueError: the source has no further step.
+        """
         _check_not_over(state)
         p = self.parameters
         of_states = log_next(p.initial, p.transition, state.messages[:, state.position], state.belief)
@@ -108,7 +125,12 @@ class TaggerCursor:
         return Prediction(self.observation, table, log_weights, None, None)
 
     def select(self, state: TaggerState, index: Tensor) -> TaggerState:
-        """Return the state of the targets ``index (m,)``, in this order."""
+        """Return the state of some of the target sequences.
+
+        Args:
+            state: state of the cursor.
+            index: numbers of the targets in the new order, ``(m,)``.
+        """
         selected: TaggerState = select_rows(state, index)
         return selected
 
@@ -117,12 +139,12 @@ class TaggerCursor:
 class HMMTagger(SequenceModel):
     """Hidden Markov model of labelled sequences, whose states are the labels, used as ``p(y | x) = p(x, y) / p(x)``.
 
-    ``p(x, y) = π(y_1) b_{y_1}(x_1) Π_t a(y_{t-1}, y_t) b_{y_t}(x_t)``. The states of an ``HMM`` of the sources are the
-    labels ``y_t``, integers from 0. It is fitted to p(x, y), which amounts to counting (Rabiner 1989; for words and
-    their parts of speech: Church 1988), and where a label has a mixture, to EM within the label. Its steps are
-    ``p(y_t | y_1 .. y_{t-1}, x_1 .. x_T)``, computed exactly and given all of the source. With ``n_states_per_label`` =
-    S a label is any of S states, which are summed out as in ``p(x)`` of an ``HMM``; the beginning of a word may then
-    sound different from its end.
+    ``p(x, y) = π(y_1) b_{y_1}(x_1) Π_t a(y_{t-1}, y_t) b_{y_t}(x_t)`` for a source sequence x and its labels y, one for
+    each step. The states of an ``HMM`` of the sources are the labels ``y_t``, integers from 0. It is fitted to p(x, y),
+    which amounts to counting (Rabiner 1989; for words and their parts of speech: Church 1988), and where a label has a
+    mixture, to EM within the label. Its steps are ``p(y_t | y_1 .. y_{t-1}, x_1 .. x_T)``, computed exactly and given
+    all of the source. With ``n_states_per_label`` = S a label is any of S states, which are summed out as in ``p(x)``
+    of an ``HMM``; the beginning of a word may then sound different from its end.
 
     Args:
         emission: the observation of a source step given its label, any that an ``HMM`` can have. ``"auto"`` is
@@ -137,8 +159,8 @@ class HMMTagger(SequenceModel):
         source_encoding: how sources are read; ``"auto"`` reads them as ``encoding="auto"`` would.
 
     The number of labels is set by ``encoding=Symbols(n_symbols=...)``; by default it is one more than the largest label
-    in the data. ``training`` is a ``training.EMTraining``. ``SequenceModel`` describes the other
-    arguments. The figures of ``history_`` are of p(x, y).
+    in the data. ``training`` is a ``training.EMTraining``. ``SequenceModel`` describes the other arguments. The figures
+    of ``history_`` are of p(x, y).
 
     Attributes: ``hmm_``, the fitted ``HMM`` of the sources, with ``transition_`` and all other attributes of an HMM.
 
@@ -257,7 +279,7 @@ class HMMTagger(SequenceModel):
         return [gamma.reshape(len(gamma), self.encoding_.size, -1).sum(-1) for gamma in self._chain().posterior(X)]
 
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
-        """Return the most probable labels, by Viterbi.
+        """Return the most probable labels of each encoded source, ``(T,)`` integers, by Viterbi.
 
         If a label has several states, they are the labels of the most probable path of states.
         """
@@ -272,9 +294,10 @@ class HMMTagger(SequenceModel):
         return [steps.cpu().numpy() for steps in log_steps(p.initial, p.transition, log_b, messages, allowed)]
 
     def _messages(self, sources: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return log p(x_t | z_t) and the backward messages of each source, both ``(T, K S)``.
+        """Return log p(x_t | z_t) and the backward messages of each encoded source, both ``(T, K S)``.
 
-        The messages are log p(x_t .. x_T | z_t) in nats, up to a constant at each step.
+        The messages are log p(x_t .. x_T | z_t) in nats, up to a constant at each step; z_t is one of K S hidden
+        states.
 
         Raises:
             ValueError: a source has probability zero; the message says which.
@@ -353,7 +376,7 @@ def fit_labelled(
 
     Args:
         hmm: an HMM with ``n_each`` states for each label, not fitted yet.
-        setting: encoding and observation of ``X``.
+        setting: encoding of ``X`` and observation of the HMM's states.
         X: raw sequences.
         labels: labels of each sequence, ``(T,)``.
         weights: weight of each sequence, ``(n,)``.
@@ -373,17 +396,22 @@ def fit_labelled(
 
 
 def states_of(labels: Tensor, n_each: int, n_states: int) -> Tensor:
-    """Return a mask that is True for the states of each label, ``(n, n_states)`` bool.
+    """Return a mask of the hidden states that belong to each of n labels, ``(n, n_states)`` bool.
 
-    ``labels (n,)`` are integers; label i has the ``n_each`` states from ``i n_each`` on.
+    Args:
+        labels: labels, ``(n,)`` integers; label i has the ``n_each`` states from ``i n_each`` on.
+        n_each: number of states of a label.
+        n_states: number of states of all labels.
     """
     return torch.arange(n_states, device=labels.device) // n_each == labels[:, None]
 
 
 def parts_of_runs(labels: np.ndarray, n_parts: int) -> np.ndarray:
-    """Return states that cut each run of one label into ``n_parts`` equal parts, ``(T,)`` integers.
+    """Return a state for each of T steps, which cut each run of one label into equal parts, ``(T,)`` integers.
 
-    The parts of a run of label i are ``i n_parts`` to ``i n_parts + n_parts - 1``.
+    Args:
+        labels: label of each step, ``(T,)`` integers.
+        n_parts: number of parts of a run; those of a run of label i are ``i n_parts`` to ``i n_parts + n_parts - 1``.
 
     >>> parts_of_runs(np.array([0, 0, 0, 0, 2, 0]), 2).tolist()
     [0, 0, 1, 1, 4, 0]

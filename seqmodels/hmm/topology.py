@@ -16,9 +16,10 @@ from seqmodels.hmm.parameters import Parameters
 
 
 class Topology(Configurable, ABC):
-    """The transitions, first and last states that a chain of K states allows, as boolean tensors on the CPU.
+    """Base class of topologies, which say which transitions, first states and last states a chain of K states allows.
 
-    To add one, define the methods below.
+    What a topology forbids has a probability of exactly zero. To add one, define the methods below, which return
+    boolean tensors on the CPU.
     """
 
     @property
@@ -28,22 +29,26 @@ class Topology(Configurable, ABC):
 
     @abstractmethod
     def transition_mask(self, n_states: int) -> Tensor:
-        """Return a mask ``(K, K)``, True where state j may follow state i."""
+        """Return a mask ``(K, K)`` for K = ``n_states``, True where state j may follow state i."""
 
     @abstractmethod
     def initial_mask(self, n_states: int) -> Tensor:
-        """Return a mask ``(K,)``, True where a sequence may start."""
+        """Return a mask ``(K,)`` for K = ``n_states``, True for states in which a sequence may start."""
 
     @abstractmethod
     def final_mask(self, n_states: int) -> Tensor:
-        """Return a mask ``(K,)``, True where a sequence may end; it is only read under ``length="stop"``."""
+        """Return a mask ``(K,)`` for K = ``n_states``, True for states in which a sequence may end.
+
+        It is only read under ``length="stop"``.
+        """
 
 
 @dataclass(eq=False, repr=False)
 class Banded(Topology):
     """Topology in which state j may follow state i if ``|i - j| <= width``; sequences start and end in any state.
 
-    ``width``: largest distance of a transition; None allows all transitions.
+    Args:
+        width: largest distance between the numbers of two states that follow each other; None allows all transitions.
 
     >>> Banded(1).transition_mask(4).int().tolist()
     [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
@@ -69,9 +74,9 @@ class Banded(Topology):
 
 @dataclass(eq=False, repr=False)
 class LeftToRight(Topology):
-    """Bakis's topology: a step stays in its state, goes to the next, or skips up to ``skips`` states.
+    """Left-to-right topology (Bakis's): a step stays in its state, goes to the next, or skips up to ``skips`` states.
 
-    Sequences start in the first state.
+    Sequences start in the first state, and no step goes back.
 
     Args:
         skips: largest number of states that one step may skip.
@@ -105,15 +110,17 @@ class LeftToRight(Topology):
 
 @dataclass(eq=False, repr=False)
 class Arcs(Topology):
-    """Topology given by masks.
+    """Topology given by boolean masks of the possible transitions, first states and last states.
 
     Args:
         transition: booleans ``(K, K)``, True where state j may follow state i.
-        initial, final: booleans ``(K,)``, True where a sequence may start and may end; None means everywhere.
+        initial: booleans ``(K,)``, True for states in which a sequence may start; None means all.
+        final: booleans ``(K,)``, True for states in which a sequence may end; None means all.
         ordered: True if states follow one another in time, so that EM starts from sequences cut into K equal parts.
 
     Raises:
-        ValueError: a shape does not fit, or there is no state to start in.
+        ValueError: when a model uses it, if a shape does not fit its number of states, or there is no state to start
+            in.
     """
 
     transition: Any
@@ -137,22 +144,23 @@ class Arcs(Topology):
 
 @dataclass(eq=False, repr=False)
 class Series(Topology):
-    """Topology of states whose durations are not geometric: each state is several stages in a row with one emission.
+    """Topology in which each state is a series of stages, so that the duration of a visit to it is not geometric.
 
-    There are ``n_states / stages`` states. A step stays in its stage, goes to the next, or from the last stage to the
-    first of another state. A visit is the sum of ``stages`` geometric times. If every stage stays with probability q,
-    its duration is negative binomial, ``p(d) = C(d - 1, stages - 1) (1 - q)^stages q^(d - stages)``; EM learns a q for
-    each stage (Russell and Cook 1987, *Experimental evaluation of duration modelling techniques*).
+    The stages are states of the chain, ``n_states`` of them, and form ``n_states / stages`` states for the user. A step
+    stays in its stage, goes to the next, or from the last stage to the first of another state. A visit lasts the sum of
+    ``stages`` geometric times. If every stage stays with probability q, its duration d is negative binomial,
+    ``p(d) = C(d - 1, stages - 1) (1 - q)^stages q^(d - stages)``; EM learns a q for each stage (Russell and Cook 1987,
+    *Experimental evaluation of duration modelling techniques*).
 
-    Pass ``training=ChainTraining(tied=series.tied(n_states))`` as well, because otherwise the stages of a
-    state have different emissions. Stage s of state i has the number ``i * stages + s``, so that ``path // stages`` are
-    the states of a decoded path. Sequences start in a first stage and may end in any stage.
+    Pass ``training=ChainTraining(tied=series.tied(n_states))`` as well, because otherwise the stages of a state have
+    different emissions. Stage s of state i has the number ``i * stages + s``, so that ``path // stages`` are the states
+    of a decoded path. Sequences start in a first stage and may end in any stage.
 
     Args:
         stages: number of stages of each state; a visit lasts at least so many steps.
 
     Raises:
-        ValueError: ``n_states`` is not a multiple of ``stages``.
+        ValueError: when a model uses it, if its ``n_states`` is not a multiple of ``stages``.
 
     >>> Series(2).transition_mask(4).int().tolist()
     [[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]]
@@ -167,7 +175,13 @@ class Series(Topology):
         return False
 
     def tied(self, n_states: int) -> list[int]:
-        """Return the number of the state that each stage belongs to, for ``ChainTraining(tied=...)``."""
+        """Return the number of the state that each of ``n_states`` stages belongs to, for ``ChainTraining(tied=...)``.
+
+        States of the chain that have one number then share one emission.
+
+        Raises:
+            ValueError: ``n_states`` is not a multiple of the number of stages of a state.
+        """
         if self.stages < 1 or n_states % self.stages:
             raise ValueError(
                 f"n_states is {n_states}, no multiple of the {self.stages} stages of each state; pass the number of "
@@ -193,7 +207,11 @@ class Series(Topology):
 
 
 def as_topology(choice: Any, n_states: int) -> Topology:
-    """Return the topology that ``HMM(topology=choice)`` means for ``n_states`` states.
+    """Return the topology that a model's argument ``topology`` stands for, checked for a number of states.
+
+    Args:
+        choice: ``"ergodic"``, ``"left-to-right"``, a mask ``(K, K)`` or a ``Topology``.
+        n_states: number of states, K.
 
     Raises:
         ValueError: ``choice`` is not a topology of ``n_states`` states, or leaves no state to start in, or a state
@@ -217,7 +235,10 @@ def as_topology(choice: Any, n_states: int) -> Topology:
 
 
 def restrict(parameters: Parameters, topology: Topology) -> Parameters:
-    """Return the parameters with impossible starts, transitions and ends at zero, and distributions renormalised."""
+    """Return ``parameters`` with impossible starts, transitions and ends set to zero, and distributions renormalised.
+
+    ``topology`` says which are possible.
+    """
     k, device = len(parameters.initial), parameters.initial.device
     initial = parameters.initial * topology.initial_mask(k).to(device)
     transition = parameters.transition * topology.transition_mask(k).to(device)
@@ -231,14 +252,18 @@ def restrict(parameters: Parameters, topology: Topology) -> Parameters:
 
 
 def breaks(parameters: Parameters, topology: Topology) -> bool:
-    """Return True if the parameters give probability to a start, transition or end that the topology does not allow."""
+    """Return True if ``parameters`` give probability to a start, transition or end that ``topology`` does not allow."""
     return next(_forbidden(parameters, topology), None) is not None
 
 
 def check_allowed(parameters: Parameters, topology: Topology, choice: Any, *, rows: str = "transition") -> None:
     """Raise ``ValueError`` for a start, transition or end of given parameters that the topology does not allow.
 
-    ``choice`` is the user's argument ``topology``, and ``rows`` the name of the user's argument for the transitions.
+    Args:
+        parameters: the given parameters.
+        topology: what is allowed.
+        choice: the user's argument ``topology``, for the message.
+        rows: name of the user's argument for the transitions, for the message.
     """
     for name, place, value in _forbidden(parameters, topology):
         raise ValueError(
@@ -248,7 +273,11 @@ def check_allowed(parameters: Parameters, topology: Topology, choice: Any, *, ro
 
 
 def _forbidden(parameters: Parameters, topology: Topology) -> Iterator[tuple[str, list[int], float]]:
-    """Yield the array, place and value of each probability above zero that the topology does not allow."""
+    """Yield each probability above zero in ``parameters`` that ``topology`` does not allow.
+
+    Returns:
+        The name of its array, its index in it, and its value.
+    """
     k = len(parameters.initial)
     masks = {
         "initial": topology.initial_mask(k),

@@ -23,7 +23,7 @@ SMALLEST_VARIANCE = 1e-300  # a floor that no variance of a prediction comes nea
 
 
 def predicted_by() -> Observation:
-    """Return the observation whose output parameters a prediction consists of: a single Gaussian."""
+    """Return the observation model of a linear-Gaussian system's predictions: one Gaussian with full covariance."""
     return GaussianMixture(1, "full", min_covariance=SMALLEST_VARIANCE)
 
 
@@ -32,16 +32,16 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class SystemState:
-    """The predicted Gaussian of the hidden state of n sequences at their next step, given the steps so far.
+    """The state of a ``SystemCursor``: the predicted Gaussian of the hidden state of n sequences at their next step.
 
     Attributes:
-        mean: predicted mean of the K hidden states, ``(n, K)``, without what inputs add.
-        factor: upper triangular u with ``uᵀu`` the covariance, ``(n, K, K)``; ``(1, K, K)`` if all share one, and ``(f,
-            K, K)`` with ``rows``.
+        mean: mean of the K hidden states given the steps so far, ``(n, K)``, without what inputs add.
+        factor: upper triangular u with ``uᵀu`` the covariance, ``(n, K, K)``; ``(1, K, K)`` if all sequences share one,
+            and ``(f, K, K)`` if there are f different ones and ``rows`` says which.
         filtered: mean of the state at the last step given all steps so far, ``(n, K)``; None before the first step.
         inputs: standardised inputs of the next step, ``(n, U)``; None until they are given.
-        rows: index of the factor of each sequence, ``(n,)``, if there are only f < n different factors, as for paths
-            drawn from a few sequences; None if each has its own or all share one.
+        rows: index of the factor of each sequence, ``(n,)``, if there are only f < n different factors; None if each
+            sequence has its own or all share one.
     """
 
     mean: Tensor
@@ -52,33 +52,34 @@ class SystemState:
 
     @property
     def each_factor(self) -> Tensor:
-        """The factor of each sequence, ``(n, K, K)``; ``(1, K, K)`` if all share one."""
+        """The factor u of each sequence's covariance ``uᵀu``, ``(n, K, K)``; ``(1, K, K)`` if all share one."""
         return self.factor if self.rows is None else self.factor[self.rows]
 
     def of_each(self, computed: Tensor) -> Tensor:
-        """Return a result for each sequence, ``(n, ...)``, from ``computed``, a result for each different factor.
+        """Return a result for each of n sequences, ``(n, ...)``, from one for each of f covariance factors.
 
-        ``computed`` is ``(f, ...)``. If all sequences share one factor, it is ``(1, ...)`` and is returned as it is.
+        The latter are ``computed (f, ...)``. If all sequences share one factor, it is ``(1, ...)`` and is returned as
+        it is.
         """
         return computed if self.rows is None else computed[self.rows]
 
 
 class UnseenSteps(ABC, Generic[State]):
-    """A cursor that can move past a step without observing it, and so predict several steps ahead.
+    """A base class of cursors that can move past a step without observing it, and so predict several steps ahead.
 
     To add one, define ``distribution`` and ``unseen``.
     """
 
     @abstractmethod
     def distribution(self, state: State) -> Prediction:
-        """Return the Gaussian prediction of the next step."""
+        """Return the Gaussian prediction of the next step, given the steps that ``state`` has read."""
 
     @abstractmethod
     def unseen(self, state: State) -> State:
-        """Return the state after a next step that is not observed."""
+        """Return the state after the next step, if that step is not observed."""
 
     def predictions_ahead(self, state: State, k: int) -> list[Prediction] | None:
-        """Return the prediction of each of the next k steps, given only the steps before all of them."""
+        """Return predictions of the next k steps, a list of k, given only the steps that ``state`` has read."""
         predictions = []
         for _ in range(k):
             predictions.append(self.distribution(state))
@@ -88,10 +89,10 @@ class UnseenSteps(ABC, Generic[State]):
 
 @dataclass(frozen=True)
 class SystemCursor(UnseenSteps[SystemState]):
-    """The square-root Kalman filter as a chain of one-step predictions, in float64.
+    """The step-by-step Kalman filter of a linear-Gaussian system, in square-root form and float64.
 
     Attributes:
-        matrices: the arrays of ``SystemParameters`` as tensors by name, and the factors of its covariances.
+        matrices: arrays of ``SystemParameters`` by name, and the factors u of its covariances ``uᵀu``, as tensors.
         form: which inputs the system reads.
     """
 
@@ -100,7 +101,13 @@ class SystemCursor(UnseenSteps[SystemState]):
 
     @classmethod
     def of(cls, parameters: SystemParameters, form: Form, device: torch.device) -> SystemCursor:
-        """Return the cursor of a system with these parameters, with its matrices on ``device``."""
+        """Return the cursor of a linear-Gaussian system, with its matrices on ``device``.
+
+        Args:
+            parameters: matrices of the system.
+            form: which inputs the system reads.
+            device: device of the tensors.
+        """
         system = parameters.system
         factors = {
             "state_factor": system.state_factor,
@@ -115,9 +122,11 @@ class SystemCursor(UnseenSteps[SystemState]):
         return bool(self.form.state_inputs or self.form.observation_inputs)
 
     def start(self, source: Source = None, n: int = 1) -> SystemState:
-        """Return the state of ``n`` sequences before their first scored step.
+        """Return the state of n sequences before their first scored step.
 
-        ``source`` holds steps before it, which are filtered but not scored; None means that there are none.
+        Args:
+            source: steps before the first, which are read but not scored; None if there are none.
+            n: number of sequences.
         """
         m = self.matrices
         state = SystemState(m["initial_mean"].expand(n, -1), m["initial_factor"][None])
@@ -127,11 +136,11 @@ class SystemCursor(UnseenSteps[SystemState]):
         return state
 
     def given(self, state: SystemState, inputs: Tensor) -> SystemState:
-        """Return the state with the standardised inputs of the next step, ``(n, U)``, before it is predicted."""
+        """Return the state with U standardised inputs of the next step of n sequences, ``inputs (n, U)``."""
         return replace(state, inputs=inputs.to(state.mean))
 
     def advance(self, state: SystemState, x: Tensor) -> SystemState:
-        """Return the state after each sequence's next step, ``x (n, D)``, NaN where a value is missing."""
+        """Return the state after n sequences have read their next steps, ``x (n, D)``, NaN where a value is missing."""
         m, mean = self.matrices, self._mean(state)
         x = x.to(mean)
         observed = ~torch.isnan(x)
@@ -146,9 +155,10 @@ class SystemCursor(UnseenSteps[SystemState]):
         return SystemState(here @ m["transition"].mT, self._predicted(filtered), here, rows=state.rows)
 
     def read(self, state: SystemState, x: Tensor) -> SystemState:
-        """Return the state after reading T steps of each of n sequences, ``x (n, T, D)``, at once.
+        """Return the state after each of n sequences has read T steps of D features, ``x (n, T, D)``, at once.
 
-        On a CPU, sequences that share a covariance at each step are filtered together; others are read step by step.
+        NaN stands for a missing value. On a CPU, sequences that share a covariance at each step are filtered together;
+        others are read step by step.
         """
         observed = ~torch.isnan(x).numpy() if x.device.type == "cpu" else None
         is_shared = len(state.factor) == 1 and state.rows is None and state.mean.device.type == "cpu"
@@ -177,10 +187,10 @@ class SystemCursor(UnseenSteps[SystemState]):
         return SystemState(mean @ self.matrices["transition"].mT, self._predicted(state.factor), mean, rows=state.rows)
 
     def distribution(self, state: SystemState) -> Prediction:
-        """Return the Gaussian prediction of the next step.
+        """Return the Gaussian prediction of the next step, given the steps that ``state`` has read.
 
         Raises:
-            ValueError: the inputs of the next step have not been given.
+            ValueError: the system reads inputs, and those of the next step have not been given (``given``).
         """
         mean = self._mean(state)
         expected = self._expected(state, mean)
@@ -204,7 +214,7 @@ class SystemCursor(UnseenSteps[SystemState]):
         return [Prediction(self._observation, table, None, None, None) for table in tables.split(n)]
 
     def select(self, state: SystemState, index: Tensor) -> SystemState:
-        """Return the state of the sequences ``index (m,)``, in this order."""
+        """Return the state of the m sequences with the indices ``index (m,)``, in this order."""
         rest: SystemState = select_rows(replace(state, factor=state.mean, rows=None), index)
         if len(state.factor) == 1:
             return replace(rest, factor=state.factor)
@@ -218,7 +228,10 @@ class SystemCursor(UnseenSteps[SystemState]):
         return predicted_by()
 
     def _mean(self, state: SystemState) -> Tensor:
-        """Return the mean of the next hidden state, ``(n, K)``; inputs do not drive the first one."""
+        """Return the mean of the next hidden state of n sequences, ``(n, K)``, with the effect of inputs.
+
+        Inputs do not affect the first state.
+        """
         if self._reads_inputs:
             refuse_without_inputs(state.inputs)
         if not self.form.state_inputs or state.inputs is None or state.filtered is None:
@@ -242,15 +255,16 @@ class SystemCursor(UnseenSteps[SystemState]):
         return upper
 
     def _updated(self, factor: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what an observation changes: factors of the innovation and of the filtered covariance, and the gain.
+        """Return the results of observing a step: the innovation's factor, the gain and the filtered factor.
 
         Args:
-            factor: factor of the predicted covariance of the hidden state, ``(n, K, K)``.
-            seen: 1 where a value is observed, ``(n, 1, D)``; None if all are.
+            factor: factor u of the predicted covariance ``uᵀu`` of the K hidden states, ``(n, K, K)``.
+            seen: 1 where one of D features is observed, ``(n, 1, D)``; None if all are.
 
         Returns:
-            The factor s of the covariance of the innovation e, ``(n, D, D)``; the gain, ``(n, D, K)``, with which ``e
-            s⁻¹ gain`` is added to the mean; and the factor of the filtered covariance, ``(n, K, K)``.
+            The factor s of the covariance of the innovation (prediction error) e, ``(n, D, D)``; the gain, ``(n, D,
+                K)``, with which ``e s⁻¹ gain`` is added to the mean; and the factor of the filtered covariance, ``(n,
+                K, K)``.
         """
         noise, by_state = self.matrices["noise_factor"], factor @ self.matrices["observation"].mT
         D, K = by_state.shape[-1], factor.shape[-1]
@@ -264,7 +278,10 @@ class SystemCursor(UnseenSteps[SystemState]):
         return upper[:, :D, :D], upper[:, :D, D:], upper[:, D:, D:]
 
     def _predicted(self, factor: Tensor) -> Tensor:
-        """Return the factor of the covariance of the next hidden state, ``(n, K, K)``, given the present factor."""
+        """Return the factor of the covariance of the next hidden state, ``(n, K, K)``, from that of the present one.
+
+        A factor u stands for the covariance ``uᵀu``.
+        """
         noise = self.matrices["state_factor"].expand(len(factor), -1, -1)
         upper: Tensor = torch.linalg.qr(torch.cat([factor @ self.matrices["transition"].mT, noise], 1)).R
         return upper

@@ -29,12 +29,12 @@ FAR = 0.25  # standard errors between the slopes and the maximum that are warned
 
 @dataclass(frozen=True)
 class SlopesOfInputs:
-    """Slopes of V inputs for D features with their standard errors, in standardised units.
+    """Estimated effects of V inputs on D features with their standard errors, in standardised units.
 
     Attributes:
-        estimates: slopes, ``(D, V)``.
+        estimates: effect of each input on each feature, ``(D, V)``.
         errors: their standard errors, ``(D, V)``.
-        distance: largest distance of a slope from the maximum of the likelihood, in standard errors.
+        distance: largest distance of an estimate from the maximum of the likelihood, in standard errors.
     """
 
     estimates: np.ndarray
@@ -43,9 +43,12 @@ class SlopesOfInputs:
 
     @classmethod
     def of(cls, parameters: SystemParameters, form: Form, corpus: SystemData) -> SlopesOfInputs:
-        """Return the slopes of inputs under fitted ``parameters``, with standard errors from their data.
+        """Return the effects of inputs under fitted parameters, with standard errors from the data.
 
-        The parameters should be fitted to the sequences in ``corpus``. ``form`` says which inputs are read.
+        Args:
+            parameters: parameters that were fitted to the sequences in ``corpus``.
+            form: which inputs are read and which parameters are free.
+            corpus: encoded sequences with their inputs.
         """
         slopes = parameters.observation_slopes
         n_slopes, n = slopes.size, slopes.size + len(slopes) * form.intercept
@@ -67,14 +70,15 @@ class SlopesOfInputs:
         return cls(slopes, errors.reshape(slopes.shape), distance)
 
     def frame(self, inputs: Sequence[str], features: Sequence[Any], to_raw: np.ndarray, level: float) -> pd.DataFrame:
-        """Return a table in raw units with a row for each input and feature.
+        """Return a table of the effects in raw units, with a row for each input and feature.
 
-        It warns if the slopes are far from the maximum of the likelihood.
+        Columns are ``input``, ``feature``, ``estimate``, ``standard_error``, ``ci_low`` and ``ci_high``. A warning is
+        given if the estimates are far from the maximum of the likelihood.
 
         Args:
             inputs: names of the V inputs.
             features: names or numbers of the D features.
-            to_raw: raw units of a standardised slope, ``(D, V)``.
+            to_raw: size of a unit of each standardised effect in raw units, ``(D, V)``.
             level: probability of the confidence intervals.
         """
         import pandas as pd
@@ -101,7 +105,7 @@ class SlopesOfInputs:
 def _quadratic(function: Callable[[np.ndarray], float], n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the gradient g ``(n,)`` and the information I ``(n, n)`` of a quadratic function ``c + g'h - ½ h'I h``.
 
-    ``function`` returns its value at h ``(n,)``; it is called at unit vectors and at sums of two.
+    ``function`` returns the value at h ``(n,)``; it is called at unit vectors and at sums of two.
     """
     unit, at_zero = np.eye(n), function(np.zeros(n))
     once = np.array([function(each) for each in unit]) - at_zero

@@ -84,7 +84,12 @@ STRUCTURAL: dict[str, Any] = {"start": "diffuse", "transition": "full", "state_n
 
 @dataclass(frozen=True)
 class StateMoments:
-    """The Gaussians of a sequence's hidden states: ``means (T, K)`` and ``covariances (T, K, K)``."""
+    """Means and covariances of the Gaussian hidden states of one sequence, of T steps and K states.
+
+    Attributes:
+        means: mean of the state at each step, ``(T, K)``.
+        covariances: covariance of the state at each step, ``(T, K, K)``.
+    """
 
     means: np.ndarray
     covariances: np.ndarray
@@ -92,56 +97,59 @@ class StateMoments:
 
 @dataclass(eq=False, repr=False)
 class LinearGaussian(StateSpaceModel[SystemParameters]):
-    """A linear-Gaussian state-space model, a continuous counterpart of the HMM::
+    """A linear-Gaussian state-space model of sequences of vectors, with continuous hidden states, fitted by EM::
 
         z_1 ~ N(m, P),  z_t = A z_t-1 + B u_t + w_t,  w_t ~ N(0, Q)
         x_t = C z_t + D u_t + d + v_t,                v_t ~ N(0, R)
 
-    ``p(x_t | x_<t)`` is the Gaussian of the Kalman filter (Kalman 1960), in square-root form and float64 whatever
-    ``dtype`` says. It runs on the CPU whatever ``device`` says, but for single steps (``predict_next``, ``stream``,
-    ``sample``). The model is fitted by EM (Shumway and Stoffer 1982; Ghahramani and Hinton 1996). Values may be missing
-    (NaN), each by itself. Lengths are given.
+    Here z_t are K hidden states, x_t is a step with D features, and u_t are inputs. ``p(x_t | x_<t)``, the prediction
+    of a step from those before, is the Gaussian of the Kalman filter (Kalman 1960), in square-root form and float64
+    whatever ``dtype`` says. It runs on the CPU whatever ``device`` says, but for single steps (``predict_next``,
+    ``stream``, ``sample``). EM is that of Shumway and Stoffer (1982) and of Ghahramani and Hinton (1996). Values may be
+    missing (NaN), each by itself. The length of a sequence is taken as given and has no probability.
 
     Args:
         n_states: number of states K. ``"auto"`` takes two for each feature, so that one may follow its value and one
-            its slope, and 64 at most; ``n_states_`` has the number. It is not read with a ``structure``.
-        start: distribution of the first state. ``"learned"`` is a Gaussian of its own; ``"stationary"`` is the one that
-            the transitions leave as it is, of mean 0. Under ``"diffuse"`` nothing is known of it in ``fit``, which
-            maximises the diffuse log-likelihood (Durbin and Koopman 2012, section 7.2.2): the first values, as many as
-            there are states, have no density in it. ``diffuse_log_prob`` has this figure, which ranks with nothing;
-            ``score`` is of every step all the same, from a start with the mean and covariance of the first states of
-            the training sequences given these.
-        observation_noise: form of R, ``"diag"`` or ``"full"``; ``"none"`` is for an ``arima`` alone.
-        transition: form of A, ``"full"`` or ``"diag"``; the latter takes ``state_noise`` ``"diag"`` or ``"identity"``.
-        state_noise: form of Q, ``"full"``, ``"diag"`` or ``"identity"``. Under ``transition="full"`` it constrains
-            nothing, and only chooses the coordinates of the states.
-        intercept: True if d is learned; without it x has the mean of the training steps where z is 0.
+            its slope, and 64 at most; ``n_states_`` has the number. It is ignored with a ``structure``.
+        start: distribution of the first state. ``"learned"`` is a Gaussian of its own; ``"stationary"`` is the
+            stationary distribution of the transitions, of mean 0. Under ``"diffuse"`` nothing is known of it in
+            ``fit``, which maximises the diffuse log-likelihood (Durbin and Koopman 2012, section 7.2.2): the first
+            values, as many as there are states, contribute no density to it. ``diffuse_log_prob`` returns this figure,
+            which cannot be compared with scores of other models; ``score`` still counts every step, from a start with
+            the mean and covariance of the first states that are estimated from the training sequences.
+        observation_noise: form of R, ``"diag"`` or ``"full"``; ``"none"`` (no noise) is allowed only with a structure
+            that ends with an ARIMA.
+        transition: form of A, ``"full"`` or ``"diag"``; ``"diag"`` needs ``state_noise`` ``"diag"`` or ``"identity"``.
+        state_noise: form of Q, ``"full"``, ``"diag"`` or ``"identity"``. Under ``transition="full"`` it does not
+            restrict p(x), but only chooses the coordinates of the states.
+        intercept: True if d is learned; without it the mean of x where z is 0 is the mean of the training steps.
         structure: components (``LocalLevel()``, ``Trend()``, ``Seasonal(12)``, ``ARIMA(1, 1, 1)``) whose sum, with
             noise, is the one feature. ``local_level``, ``trend``, ``smooth_trend``, ``ornstein_uhlenbeck``, ``cycle``,
             ``seasonal`` and ``arima`` make such models, which may be added. L-BFGS finds the few numbers
-            (``components_``) of the largest diffuse likelihood.
+            (``components_``) that maximise the diffuse likelihood.
         min_covariance: floor of the variances of R, in units of the standardised data; of its eigenvalues under
-            ``"full"``. A start that ends on the floor loses to one that does not.
-        max_iter: the most EM steps of a start.
+            ``"full"``. A start whose variances end at the floor loses to one whose variances do not.
+        max_iter: maximum number of EM steps of each start.
         tol: EM stops when a step improves the log-probability by less than this, in nats per unit; 0 never stops early.
-        max_seconds: the most seconds of a fit, over all starts; None sets no limit.
-        n_init: number of starts; the one with the best objective wins. The first is the likelier of two guesses, from
-            what of the past tells most of the future and from principal components; others are random.
+        max_seconds: maximum number of seconds of a fit, over all starts; None sets no limit.
+        n_init: number of starts; the one with the best objective wins. The first is the likelier of two guesses, one
+            from canonical variates of past and future steps, one from principal components; others are random.
         state_inputs, observation_inputs: names of inputs (``Sequences(items, inputs=...)``) that states and
-            observations are regressed on; True takes all. No input drives the first state.
-        time_step: time that a step of the system takes. The ``times`` of sequences are then read, and may be any whole
-            number of steps apart: the state moves on over gaps exactly, by ``A^n`` and the noise of n steps, and scores
-            are of p(x | times). Steps of sequences without times are steps of the system. None does not read times. If
-            all components of a ``structure`` are in continuous time (``LocalLevel``, ``SmoothTrend``,
-            ``OrnsteinUhlenbeck``, ``Cycle``), gaps are any numbers from 0 on, and ``time_step`` is the unit of its
-            numbers.
+            observations are regressed on; True takes all, None or False takes none. Inputs do not affect the first
+            state.
+        time_step: time between two steps of the state. The ``times`` of sequences are then read, and may be any whole
+            number of steps apart: over a gap of n steps the state moves exactly, by ``A^n`` and the noise of n steps,
+            and scores are of p(x | times). Sequences without times are taken to be one step apart. With None, times are
+            not read. If all components of a ``structure`` are in continuous time (``LocalLevel``, ``SmoothTrend``,
+            ``OrnsteinUhlenbeck``, ``Cycle``), gaps are any numbers from 0 on, and ``time_step`` is the unit of time of
+            the fitted numbers.
         date_unit: unit of ``time_step`` where times are dates: ``"s"``, ``"min"``, ``"h"``, ``"D"``, ``"W"`` or ``"Y"``
             (of 365.25 days).
 
     ``training`` is a ``training.EMTraining``, which says where the fit writes checkpoints and from where it resumes: EM
-    goes on in the step that it came to; the fit of a structure runs again through the points that the checkpoint knows.
-    The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out
-    nothing. With targets EM fits p(x, y), and the figures of ``history_`` are of it.
+    continues at the step it had reached; the fit of a structure is repeated with the evaluations that the checkpoint
+    stores. The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds
+    out nothing. With targets y, EM maximises p(x, y), and ``history_`` reports this joint likelihood.
 
     Attributes, in raw units but for the states, which have units of their own (under a ``structure`` those of the
     series): ``transition_ (K, K)``, ``state_covariance_ (K, K)``, ``observation_matrix_ (D, K)``, ``intercept_ (D,)``,
@@ -182,22 +190,32 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @classmethod
     def local_level(cls, **options: Any) -> Self:
-        """Return the model of a random walk that is observed with noise; ``options`` are other arguments."""
+        """Return an unfitted model of a random walk (the level) that is observed with noise.
+
+        Args:
+            options: other arguments of ``LinearGaussian``.
+        """
         return cls._structural(LocalLevel(), options)
 
     @classmethod
     def trend(cls, **options: Any) -> Self:
-        """Return the model of a level with a slope, both random walks, observed with noise (local linear trend).
+        """Return an unfitted local linear trend model: a level and its slope, both random walks, observed with noise.
 
-        ``options`` are other arguments of ``LinearGaussian``.
+        Args:
+            options: other arguments of ``LinearGaussian``.
         """
         return cls._structural(Trend(), options)
 
     @classmethod
     def seasonal(cls, period: int, **options: Any) -> Self:
-        """Return the model of seasonal effects with a period of ``period`` steps, observed with noise.
+        """Return an unfitted model of seasonal effects that repeat every ``period`` steps, observed with noise.
 
-        It is made to be added to a level or a trend. ``options`` are other arguments of ``LinearGaussian``.
+        It has no level of its own, so it is usually added to a level or a trend: ``LinearGaussian.trend() +
+        LinearGaussian.seasonal(12)``.
+
+        Args:
+            period: number of steps in a period, 2 or more.
+            options: other arguments of ``LinearGaussian``.
         """
         return cls._structural(Seasonal(period), options)
 
@@ -205,18 +223,19 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
     def arima(
         cls, p: int = 1, d: int = 0, q: int = 0, *, seasonal: Sequence[int] = (0, 0, 0, 1), **options: Any
     ) -> Self:
-        """Return an autoregressive integrated moving average with seasons, without other noise (Box and Jenkins 1970).
+        """Return an unfitted ARIMA model, with optional seasonal terms and no observation noise (Box and Jenkins 1970).
 
-        It has an intercept if nothing is differenced. By itself it is fitted, and complete series are scored, by
-        products with banded matrices where these are faster than the filter; the figures are the same.
+        It has an intercept if nothing is differenced. If it is the only component, it is fitted, and series without
+        missing values are scored, by banded matrices where these are faster than the Kalman filter; the results are the
+        same.
 
         Args:
-            p, d, q: orders of the autoregression, of the differences and of the moving average.
+            p, d, q: order of the autoregression, number of differences, and order of the moving average.
             seasonal: orders P, D and Q of the seasonal polynomials, and the number of steps in a season.
             options: other arguments of ``LinearGaussian``.
 
         Raises:
-            ValueError: ``seasonal`` has not four numbers.
+            ValueError: ``seasonal`` does not have four numbers.
 
         >>> rng = np.random.default_rng(0)
         >>> y = np.arange(96) % 12 + rng.normal(size=96).cumsum()
@@ -235,27 +254,36 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @classmethod
     def smooth_trend(cls, **options: Any) -> Self:
-        """Return the model of a level whose slope is a Wiener process, observed with noise.
+        """Return an unfitted model of a smooth level, whose slope is a Wiener process, observed with noise.
 
-        It may be observed at any times (``time_step``). Given all steps the level is a cubic spline. ``options`` are
-        other arguments of ``LinearGaussian``.
+        The smoothed level is a cubic spline. With ``time_step`` the series may be observed at any times.
+
+        Args:
+            options: other arguments of ``LinearGaussian``.
         """
         return cls._structural(SmoothTrend(), options)
 
     @classmethod
     def ornstein_uhlenbeck(cls, **options: Any) -> Self:
-        """Return the model of a stationary process of correlation ``exp(-θ δ)`` at times δ apart, with an intercept.
+        """Return an unfitted model of an Ornstein-Uhlenbeck process with an intercept, observed with noise.
 
-        It is observed with noise at any times (``time_step``). ``options`` are other arguments of ``LinearGaussian``.
+        The process is stationary, with correlation ``exp(-θ δ)`` at times δ apart. With ``time_step`` the series may be
+        observed at any times.
+
+        Args:
+            options: other arguments of ``LinearGaussian``.
         """
         return cls._structural(OrnsteinUhlenbeck(), {"intercept": True, **options})
 
     @classmethod
     def cycle(cls, period: float, **options: Any) -> Self:
-        """Return the model of a stochastic cycle, observed with noise at any times, with an intercept.
+        """Return an unfitted model of a stochastic cycle with an intercept, observed with noise.
 
-        ``period`` is the length of the cycle in steps, any number above 0. ``options`` are other arguments of
-        ``LinearGaussian``.
+        The amplitude and phase of the cycle change slowly. With ``time_step`` the series may be observed at any times.
+
+        Args:
+            period: length of the cycle in steps, any number above 0.
+            options: other arguments of ``LinearGaussian``.
         """
         return cls._structural(Cycle(period), {"intercept": True, **options})
 
@@ -265,7 +293,17 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         return made_with(cls, {**defaults, **options}, structure=[component])
 
     def __add__(self, other: LinearGaussian) -> Self:
-        """Return the model of the sum, with the components of both models and the other arguments of the first."""
+        """Return an unfitted model of the sum of two structural models, with the components of both.
+
+        It has observation noise if either model has it, and an intercept only if both have one. Its other arguments are
+        those of the first model.
+
+        Args:
+            other: a model with a ``structure``, such as ``LinearGaussian.trend()``.
+
+        Raises:
+            ValueError: one of the models has no ``structure``.
+        """
         if not isinstance(other, LinearGaussian):
             return NotImplemented
         if self.structure is None or other.structure is None:
@@ -291,7 +329,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @property
     def n_states_(self) -> int:
-        """The number of states K: ``n_states``, the number that ``"auto"`` took, or the states of the structure."""
+        """The number of hidden states K: ``n_states``, the choice of ``"auto"``, or that of the ``structure``."""
         structure = self._structure()
         if structure is not None:
             return structure.n_states
@@ -426,7 +464,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         self.history_ = best.history_with(validation=self._held_out_score(validation))
 
     def _check_enough_values(self, form: Form, corpus: SystemData) -> None:
-        """Raise ``ValueError`` for a structure with more numbers to fit than there are values."""
+        """Raise ``ValueError`` if the structure has more numbers to fit than ``corpus`` has observed values."""
         structure = self._structure()
         if structure is not None:
             n = len(StructuralNumbers(structure, form).start(0, 0))
@@ -440,7 +478,14 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
     def _best_run(
         self, objective: SystemObjective, corpus: SystemData, share: SystemData, checkpoints: Checkpoints
     ) -> FitResult[SystemParameters]:
-        """Return the best of all starts; ``share`` has the sequences of this process."""
+        """Fit the model from every start, and return the result with the best objective.
+
+        Args:
+            objective: what the rows of the training history report.
+            corpus: sequences of all processes.
+            share: sequences of this process.
+            checkpoints: where to write progress, and what to resume from.
+        """
         is_warm = self.warm_start and "parameters_" in vars(self)
         n, structure = 1 if is_warm else self.n_init, self._structure()
         stop = self._stop_rule(n)
@@ -498,9 +543,16 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         return steps
 
     def _steps_of_arima(self, corpus: SystemData) -> dict[int, np.ndarray]:
-        """Return the log-probabilities of the steps of complete sequences, by sequence number, for a single ARIMA.
+        """Return the log-probabilities of steps of sequences without missing values, if the model is one ARIMA.
 
-        They are computed by banded products. The result is empty where the filter is faster or the model is another.
+        They are computed with banded matrices. The result is empty where the Kalman filter is faster or the model is
+        another.
+
+        Args:
+            corpus: encoded sequences.
+
+        Returns:
+            Arrays ``(T,)`` in nats by the number of the sequence in ``corpus``.
         """
         banded = BandedARIMA.of(self._structure(), self._form())
         complete = [i for i, x in enumerate(corpus.values) if not np.isnan(x).any()]
@@ -526,18 +578,18 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @property
     def _is_continuous(self) -> bool:
-        """True if steps may be any times apart."""
+        """True if the model is in continuous time, so that its steps may be any times apart."""
         structure = self._structure()
         return structure is not None and structure.is_continuous and vars(self).get("numbers_", True) is not None
 
     def _places(self, examples: Sequence[Example]) -> list[np.ndarray] | None:
-        """Return for each example the indices of its steps among those of the system; None if times are not read."""
+        """Return the index of each example's steps among the steps of the system; None if times are not on a grid."""
         if self.time_step is None or self._is_continuous:
             return None
         return [places_of(e, i) for i, e in enumerate(examples)]
 
     def _corpus(self, examples: Sequence[Example]) -> SystemData:
-        """Return the values, weights, inputs and gaps that the system is given."""
+        """Return the examples as encoded sequences with weights, inputs and gaps of time, as the filter reads them."""
         places = self._places(examples)
         if places is None and self.time_step is None:
             return _corpus(examples)
@@ -560,14 +612,30 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
     # -- states of given sequences -------------------------------------------------------------------------
 
     def filter(self, X: Any, y: Any = None) -> list[StateMoments]:
-        """Return for each sequence means and covariances of p(z_t | x_1 .. x_t), the states given the steps so far."""
+        """Return the filtered hidden states of each sequence: the Gaussian of z_t given the steps 1 to t.
+
+        Args:
+            X: sequences of vectors.
+            y: target sequences, whose steps follow those of ``X``; None if there are none.
+
+        Returns:
+            ``StateMoments`` for each sequence, with means ``(T, K)`` and covariances ``(T, K, K)`` for T steps and K
+                states. For a sequence with a past (earlier steps that are not scored), only its own steps are returned.
+        """
         return self._moments(X, y, smooths=False)
 
     def smooth(self, X: Any, y: Any = None) -> list[StateMoments]:
-        """Return for each sequence means and covariances of p(z_t | x), the states given the whole sequence.
+        """Return the smoothed hidden states of each sequence: the Gaussian of z_t given all steps of the sequence.
 
-        They are computed by the smoother of Rauch, Tung and Striebel (1965). With targets, the steps are those of x and
-        then those of y. For a sequence with a past, only its own steps are returned.
+        They are computed by the smoother of Rauch, Tung and Striebel (1965).
+
+        Args:
+            X: sequences of vectors.
+            y: target sequences, whose steps follow those of ``X``; None if there are none.
+
+        Returns:
+            ``StateMoments`` for each sequence, with means ``(T, K)`` and covariances ``(T, K, K)`` for T steps and K
+                states. For a sequence with a past (earlier steps that are not scored), only its own steps are returned.
         """
         return self._moments(X, y, smooths=True)
 
@@ -605,13 +673,16 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         ]
 
     def diffuse_log_prob(self, X: Any) -> np.ndarray:
-        """Return the diffuse log-likelihood of each sequence in nats, ``(n,)``, with nothing known of its first state.
+        """Return the diffuse log-likelihood of each of n sequences, in nats, ``(n,)``: its first state is unknown.
 
-        It is no probability of the sequence but the limit of ``log p(x) + ½ r log κ`` for a first state of covariance
-        κ, where the values determine r of its elements (Durbin and Koopman 2012, section 7.2.2, whose constant it has).
-        The first r values have no density in it, so it depends on the units of the states, and compares only with
-        models of the same states. Of structures, whose states have the units of the series, it is the figure that other
-        software reports.
+        It is not a probability of the sequence but the limit of ``log p(x) + ½ r log κ`` as κ grows, for a first state
+        of covariance κ of which the values determine r elements (Durbin and Koopman 2012, section 7.2.2, with their
+        constant). The first r values contribute no density, so the result depends on the units of the states and
+        compares only with models of the same states. For a ``structure``, whose states have the units of the series, it
+        is the figure that other software reports.
+
+        Args:
+            X: sequences of vectors, without a past.
         """
         data = checked_data(self, X)
         data.refuse_past("diffuse_log_prob")
@@ -627,24 +698,24 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         return np.asarray(results + np.array([e.log_det for e in examples]))
 
     def components(self, X: Any, *, level: float = 0.9) -> list[pd.DataFrame]:
-        """Return for each sequence what its components are at each step, given all of it, in raw units.
+        """Return for each sequence a table of the components of the ``structure`` at each step, in raw units.
 
-        As in ``fit``, nothing is known of first states; variances and effects of inputs are taken for certain. All
-        components and the noise of a step, which is not listed, add up to the series. ``intercept_`` is in the first
-        component that wanders (a level, a trend, an ARIMA of differences), or, if all move around 0, a component
-        ``"intercept"`` of its own. Each input is a component by its name, 0 where the input is at its mean of the
-        training steps.
+        Values are estimated from the whole sequence. As in ``fit``, the first states are unknown (diffuse); variances
+        and effects of inputs are taken as certain. At each step the components and the noise, which is not listed, add
+        up to the series. ``intercept_`` is part of the first component that contains the level of the series (a level,
+        a trend, an ARIMA of differences); if all components move around 0, it is a component ``"intercept"``. Each
+        input is a component under its name, and is 0 where the input has its mean of the training steps.
 
         Args:
-            X: the sequences.
-            level: probability of the band.
+            X: sequences of one feature, without a past.
+            level: probability that a component lies between ``low`` and ``high``, above 0 and below 1.
 
         Returns:
-            A table for each sequence with columns ``step``, ``component``, ``mean``, ``deviation``, ``low`` and
-                ``high``.
+            A table for each sequence with columns ``step``, ``component``, ``mean``, ``deviation`` (standard
+                deviation), ``low`` and ``high``.
 
         Raises:
-            ValueError: the model has no ``structure``, or a sequence does not determine its first state.
+            ValueError: the model has no ``structure``, or a sequence has too few values to determine its first state.
         """
         import pandas as pd
 
@@ -684,15 +755,14 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         return frames
 
     def input_effects(self, X: Any, *, level: float = 0.95) -> pd.DataFrame:
-        """Return what one unit more of each input adds to each feature at the same step, with its standard error, in
-        raw units.
+        """Return the effect of one more unit of each input on each feature at the same step, with standard errors.
 
-        Errors are those of generalised least squares given the other parameters, and right for many data at the maximum
-        of the likelihood.
+        Effects are in raw units. Standard errors are those of generalised least squares with the other parameters held
+        fixed; they are asymptotic, and hold at the maximum of the likelihood.
 
         Args:
             X: the training sequences.
-            level: probability of the intervals.
+            level: probability of the confidence intervals, above 0 and below 1.
 
         Returns:
             A table with a row for each of ``observation_inputs`` and each feature, and columns ``input``, ``feature``
@@ -700,7 +770,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
         Raises:
             ValueError: the model has no ``observation_inputs`` (the effects of ``state_inputs`` have no raw units), or
-                sequences have a past.
+                sequences have a past (earlier steps that are not scored).
 
         >>> from seqmodels import Sequences
         >>> u = np.arange(40.0) % 5
@@ -728,7 +798,10 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         return slopes.frame([scaling.names[i] for i in columns], list(features), to_raw, level)
 
     def _added_by_inputs(self, inputs: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Return by name what each of the standardised ``inputs (T, U)`` adds to the feature in raw units, ``(T,)``."""
+        """Return what each input adds to the single feature at T steps, in raw units, ``(T,)`` by the input's name.
+
+        ``inputs (T, U)`` are the U inputs, standardised; None gives an empty result.
+        """
         scaling, form = self._input_scaling, self._form()
         if scaling is None or inputs is None or not form.observation_inputs:
             return {}
@@ -739,7 +812,14 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @property
     def components_(self) -> dict[str, float]:
-        """The fitted numbers of a structure by name in raw units: variances of disturbances, coefficients and noise."""
+        """The fitted numbers of a ``structure`` by name, in raw units.
+
+        They are the variances of the components' disturbances, their coefficients, and ``"noise_variance"``, the
+        variance of the observation noise.
+
+        Raises:
+            AttributeError: the model has no ``structure``.
+        """
         structure = self._structure()
         if structure is None or self.numbers_ is None:
             raise AbsentAttributeError(
@@ -755,7 +835,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @property
     def _state_scale(self) -> float:
-        """How many raw units a unit of the states is: the scale of the series under a structure, else 1."""
+        """The size of a unit of the states in raw units: the scale of the series under a ``structure``, else 1."""
         return 1.0 if self.structure is None else float(np.asarray(self.encoding_.affine()[1]).reshape(-1)[0])
 
     @classmethod
@@ -772,20 +852,21 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         intercept: Any = None,
         **options: Any,
     ) -> Self:
-        """Return a fitted model with these parameters in raw units; with ``warm_start=True``, ``fit`` continues from
-        them.
+        """Return a fitted model with the given parameters, in raw units, for K states and D features.
 
         Args:
-            transition, state_covariance: A and Q, ``(K, K)``; Q may be singular.
-            observation_matrix, observation_covariance: C ``(D, K)`` and R ``(D, D)``, which must be positive definite.
-            initial_mean, initial_covariance: m ``(K,)`` and P ``(K, K)``, which may be singular; None stands for mean 0
-                and the stationary covariance.
-            intercept: d ``(D,)``; None stands for zeros.
-            options: other arguments of ``LinearGaussian``. The forms of A, Q and R, which only ``fit`` reads, are
-                ``"full"`` by default, and ``"diag"`` for a diagonal R.
+            transition, state_covariance: A and the covariance Q of the states' noise, both ``(K, K)``; Q may be
+                singular.
+            observation_matrix, observation_covariance: C, ``(D, K)``, and the covariance R of the observation noise,
+                ``(D, D)``, which must be positive definite.
+            initial_mean, initial_covariance: mean ``(K,)`` and covariance ``(K, K)`` of the first state, which may be
+                singular; None stands for mean 0 and the stationary covariance.
+            intercept: d, which is added to every observation, ``(D,)``; None stands for zeros.
+            options: other arguments of ``LinearGaussian``. With ``warm_start=True``, ``fit`` continues from these
+                parameters. ``observation_noise`` is ``"diag"`` by default if R is diagonal, else ``"full"``.
 
         Raises:
-            ValueError: shapes that do not fit together, matrices that are no covariances, or dynamics without a
+            ValueError: shapes that do not fit together, matrices that are not covariances, or dynamics without a
                 stationary distribution where one is needed.
         """
 
@@ -844,7 +925,10 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
 
 def _corpus(examples: Sequence[Example]) -> SystemData:
-    """Return the encoded steps of each source and what follows it, with their weights and inputs."""
+    """Return the examples as encoded sequences with their weights and inputs.
+
+    An example with targets becomes one sequence, its source steps followed by the steps of the target.
+    """
     inputs = [e.inputs for e in examples if e.inputs is not None]
     weights = np.array([e.weight for e in examples], dtype=np.float64)
     return SystemData(encoded_sequences(examples), weights, inputs or None)
@@ -858,9 +942,12 @@ def _reads_in_steps(scaling: InputScaling, time_step: float, date_unit: DateUnit
 
 
 def _component(name: str, mean: np.ndarray, deviation: np.ndarray, width: float) -> pd.DataFrame:
-    """Return a table with the rows of one component: its mean ``(T,)``, standard deviation ``(T,)`` and band.
+    """Return a table with a row for each step of one component, with columns for its mean, standard deviation and band.
 
-    ``name`` is the name of the component, and ``width`` half the width of the band in standard deviations.
+    Args:
+        name: name of the component.
+        mean, deviation: mean and standard deviation at each of T steps, ``(T,)``.
+        width: half the width of the band in standard deviations.
     """
     import pandas as pd
 
@@ -870,9 +957,11 @@ def _component(name: str, mean: np.ndarray, deviation: np.ndarray, width: float)
 
 
 def _at_places(frame: pd.DataFrame, places: np.ndarray) -> pd.DataFrame:
-    """Return those rows of a table of components that are steps of the sequence, with steps renumbered.
+    """Return the rows of a table of components that belong to steps of the sequence, with steps renumbered from 0.
 
-    ``frame`` has rows for all steps of the system, and ``places (T,)`` says which of them the sequence has.
+    Args:
+        frame: a table with rows for all steps of the system, also those between the steps of the sequence.
+        places: index of each step of the sequence among the steps of the system, ``(T,)``.
     """
     numbers = np.full(int(frame["step"].max()) + 1, -1)
     numbers[places] = np.arange(len(places))

@@ -28,7 +28,10 @@ UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
 
 
 class StateSpaceParameters(Protocol):
-    """The matrices of a system in encoded units; in a switching system they have an axis of regimes first."""
+    """The matrices of a linear-Gaussian system in encoded units.
+
+    In a switching system they have an axis of regimes first.
+    """
 
     @property
     def transition(self) -> np.ndarray: ...
@@ -50,10 +53,10 @@ ParametersT = TypeVar("ParametersT", bound=StateSpaceParameters)
 
 
 class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
-    """Hidden states that move linearly with Gaussian noise and are observed with Gaussian noise, fitted by EM.
+    """A base class of models whose hidden states move linearly and are observed linearly, with Gaussian noise.
 
-    To add one, define its hyperparameters, among them those that are named here, and how it is fitted, scores sequences
-    and predicts their steps. Its fitted ``parameters_`` have the matrices of ``StateSpaceParameters``.
+    To add a model, define its hyperparameters, among them those that are named here, and how it is fitted, scores
+    sequences and predicts their steps. Its fitted ``parameters_`` have the matrices of ``StateSpaceParameters``.
     """
 
     n_init: int
@@ -91,17 +94,17 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
         return time if seconds is None else {"max_iter": UNLIMITED_STEPS, **time}
 
     def _stop_rule(self, n_starts: int) -> StopRule:
-        """Return the rule that ends EM from one start; each of ``n_starts`` has an equal part of ``max_seconds``."""
+        """Return the rule that ends EM from one start; each of ``n_starts`` gets an equal share of ``max_seconds``."""
         return StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / n_starts)
 
     # -- arguments -----------------------------------------------------------------------------------------
 
     def _check_arguments_of_fit(self, least: Sequence[tuple[str, int]], choices: Sequence[tuple[str, Any]]) -> None:
-        """Raise ``ValueError`` for arguments that no model of this kind can have.
+        """Raise ``ValueError`` if an argument that all state-space models share has a value that is not allowed.
 
         Args:
-            least: names of integers and the least that each may be; ``"auto"`` is not looked at.
-            choices: names of words, and the words that each may be.
+            least: name and smallest value of each integer argument to check; ``"auto"`` is allowed.
+            choices: name and allowed values of each argument that is a word.
         """
         self.training.check()
         for name, minimum in least:
@@ -128,10 +131,12 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
             )
 
     def _largest_n_states(self, n_parameters: int, data: Data, count: Callable[[Self, int], int]) -> int | None:
-        """Return the largest number of states with at most ``n_parameters`` parameters; None if one state has more.
+        """Return the largest number of states with at most ``n_parameters`` parameters; None if one has more.
 
-        ``count`` returns the number of parameters for the model, which knows the features and inputs of ``data``, and a
-        number of states.
+        Args:
+            n_parameters: largest number of parameters.
+            data: training data, from which the model takes its features and inputs.
+            count: function that returns the number of parameters of a model with the given number of states.
         """
         like = self.clone()
         apply_setting(like, learn_setting(like, data))
@@ -140,16 +145,19 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
     # -- fitted models -------------------------------------------------------------------------------------
 
     def _held_out_score(self, validation: list[Example]) -> float:
-        """Return the nats per raw unit of held-out examples; NaN where there are none."""
+        """Return the log-probability of held-out examples in nats per raw unit; NaN if there are none."""
         if not validation:
             return np.nan
         log_prob = float(self._sums_of_steps(validation).sum()) + sum(e.log_det for e in validation)
         return log_prob / sum(e.n_units for e in validation)
 
     def _set_fitted(self, parameters: ParametersT, n_features: int, times: InputScaling | None = None) -> None:
-        """Make this a fitted model with these parameters, whose encoded units are the raw units.
+        """Make this a fitted model with the given parameters, whose encoded units are the raw units.
 
-        ``times`` scales the times that the model reads; None if it reads none.
+        Args:
+            parameters: matrices of the system.
+            n_features: number of features.
+            times: scaling of the times that the model reads; None if it reads none.
         """
         import pandas as pd
 
@@ -160,7 +168,7 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
         self.converged_, self.fit_seconds_ = True, 0.0
 
     def _check_observation(self) -> None:
-        """Raise ``ValueError`` if a file's observation is not the single Gaussian that the system predicts."""
+        """Raise ``ValueError`` if a file's ``observation`` is not the single Gaussian that the system predicts."""
         if repr(self.observation_) != repr(predicted_by()):
             raise ValueError(f"its observation is {self.observation_!r}, but a {type(self).__name__} has one Gaussian")
 
@@ -169,60 +177,69 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
     @property
     @abstractmethod
     def _state_scale(self) -> float:
-        """How many raw units a unit of the states is; 1 where states have units of their own."""
+        """The size of a unit of the states in raw units; 1 where states have units of their own."""
 
     @property
     def transition_(self) -> np.ndarray:
-        """The transition matrix A, ``(K, K)``, which takes the state of a step to the mean of the next.
+        """The transition matrix A of the K states, ``(K, K)``, which takes the state of a step to the mean of the next.
 
-        It is ``(S, K, K)`` for S regimes.
+        It is ``(S, K, K)`` for a model with S regimes.
         """
         return np.asarray(self.parameters_.transition)
 
     @property
     def state_covariance_(self) -> np.ndarray:
-        """The covariance Q of the noise of the hidden state at each step, ``(K, K)``; ``(S, K, K)`` for S regimes."""
+        """The covariance Q of the noise that a step adds to the K states, ``(K, K)``.
+
+        It is ``(S, K, K)`` for a model with S regimes, and in raw units if the model has a ``structure``.
+        """
         return np.asarray(self._state_scale**2 * self.parameters_.state_covariance)
 
     @property
     def initial_mean_(self) -> np.ndarray:
-        """The mean m of the hidden state at the first step, ``(K,)``, in raw units under a ``structure``."""
+        """The mean m of the K states at the first step, ``(K,)``, in raw units if the model has a ``structure``."""
         return np.asarray(self._state_scale * self.parameters_.initial_mean)
 
     @property
     def initial_covariance_(self) -> np.ndarray:
-        """The covariance P of the hidden state at the first step, ``(K, K)``, in raw units under a ``structure``."""
+        """The covariance P of the K states at the first step, ``(K, K)``; in raw units under a ``structure``."""
         return np.asarray(self._state_scale**2 * self.parameters_.initial_covariance)
 
     @property
     def observation_matrix_(self) -> np.ndarray:
-        """The observation matrix C in raw units, ``(D, K)``, which takes the state of a step to the mean of its frame.
+        """The observation matrix C in raw units, ``(D, K)``, which takes K states to the mean of D features.
 
-        It is ``(S, D, K)`` for S regimes.
+        It is ``(S, D, K)`` for a model with S regimes.
         """
         _, scale = self.encoding_.affine()
         return np.asarray(np.reshape(scale, (-1, 1)) * self.parameters_.observation / self._state_scale)
 
     @property
     def intercept_(self) -> np.ndarray:
-        """The intercept d in raw units, ``(D,)``: the mean of a frame where the state is 0 and inputs are at their
-        means.
+        """The intercept d in raw units, ``(D,)``: the mean of D features where the state is 0.
 
-        It is ``(S, D)`` for S regimes. Under a ``structure`` states are counted from it, so that the level of a series
-        is ``intercept_`` and the first state together, as ``components`` has it.
+        Inputs are then at their means. It is ``(S, D)`` for a model with S regimes. Under a ``structure`` states are
+        deviations from it, so the level of a series is ``intercept_`` and the first state together, as ``components``
+        has it.
         """
         shift, scale = self.encoding_.affine()
         return np.asarray(shift + scale * self.parameters_.intercept)
 
     @property
     def observation_covariance_(self) -> np.ndarray:
-        """The covariance R of the noise of a frame in raw units, ``(D, D)``; ``(S, D, D)`` for S regimes."""
+        """The covariance R of the noise of the D observed features in raw units, ``(D, D)``.
+
+        It is ``(S, D, D)`` for a model with S regimes.
+        """
         _, scale = self.encoding_.affine()
         return np.asarray(np.outer(scale, scale) * self.parameters_.observation_covariance)
 
 
 def encoded_sequences(examples: Sequence[Example]) -> list[np.ndarray]:
-    """Return each example as one encoded sequence, its source followed by its own steps, ``(T, D)`` float64."""
+    """Return each example as one encoded sequence of T steps and D features, ``(T, D)`` float64.
+
+    The sequence is the source of the example, if it has one, followed by its own values.
+    """
     return [
         np.asarray(e.values if e.source is None else np.concatenate([e.source, e.values]), dtype=np.float64)
         for e in examples
@@ -230,7 +247,11 @@ def encoded_sequences(examples: Sequence[Example]) -> list[np.ndarray]:
 
 
 def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:
-    """Return the weighted number of raw units, sources included, and the log-determinant of their encoding."""
+    """Return the number of raw units in the examples and the log-determinant of their encoding, both weighted sums.
+
+    Sources of examples are included. The log-determinant is in nats: added to a log-density of encoded values it gives
+    that of raw values.
+    """
     units = sum(e.weight * e.n_units for e in examples)
     log_det = sum(e.weight * e.log_det for e in examples)
     for e in examples:

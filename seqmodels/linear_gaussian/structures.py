@@ -28,80 +28,100 @@ START_RATE_OF_CYCLE = 0.5  # by period, after which the correlation is then 0.6
 
 @dataclass(eq=False, repr=False)
 class Component(Configurable, ABC):
-    """A component of a series, with K states of its own and matrices that depend on a few fitted numbers.
+    """A base class of components of a time series, with K hidden states and matrices of n fitted numbers.
 
-    To add one, define its matrices. ``name`` is what it is called in tables. ``numbers (..., n)`` are as many as
-    ``start`` returns, within ``bounds``; deviations are in units of the series. Matrices have the leading axes of the
-    numbers, or none if the numbers do not change them.
+    To add one, define its matrices. ``name`` is what it is called in tables. The numbers that the methods take,
+    ``numbers (..., n)``, are the free parameters of the component: as many as ``start`` returns, within ``bounds``,
+    with standard deviations in units of the series. Matrices have the leading axes of ``numbers``, or none if the
+    numbers do not change them.
     """
 
     name: ClassVar[str]
 
     @abstractmethod
     def check(self) -> None:
-        """Raise ``ValueError`` for arguments that make no component."""
+        """Raise ``ValueError`` if the component has arguments that are not allowed."""
 
     @abstractmethod
     def start(self) -> np.ndarray:
-        """Return the numbers that a fit begins with, for a series of variance 1, ``(n,)``."""
+        """Return the fitted numbers with which optimisation begins, for a series of variance 1, ``(n,)``."""
 
     @abstractmethod
     def observation(self) -> np.ndarray:
-        """Return the weights with which the states sum to the component, ``(K,)``."""
+        """Return the weights with which the K hidden states sum to the value of the component, ``(K,)``."""
 
     @abstractmethod
     def transition(self, numbers: np.ndarray) -> np.ndarray:
-        """Return A, ``(..., K, K)``, with which the states of one step give the mean of the next states."""
+        """Return the transition matrix, which takes K states to the mean of the next states, ``(..., K, K)``.
+
+        ``numbers (..., n)`` are the component's fitted numbers.
+        """
 
     @abstractmethod
     def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
-        """Return Q, the covariance of the disturbances of a step, ``(..., K, K)``."""
+        """Return the covariance of the random disturbances that a step adds to the K states, ``(..., K, K)``.
+
+        ``numbers (..., n)`` are the component's fitted numbers.
+        """
 
     @abstractmethod
     def diffuse(self) -> np.ndarray:
-        """Return True for each state whose first value is unknown (diffuse), ``(K,)``; the others are stationary."""
+        """Return True for each of K states whose first value is unknown (diffuse), ``(K,)``.
+
+        The others start from their stationary distribution.
+        """
 
     @property
     def has_level(self) -> bool:
-        """True if the component wanders, so that it contains the level of the series; others move around 0."""
+        """True if the component contains the level of the series, as a random walk does; False if it moves around 0."""
         return bool(self.diffuse().any())
 
     @abstractmethod
     def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
-        """Return variances and coefficients by name in raw units, given the ``scale`` of the series in these."""
+        """Return the component's variances and coefficients by name, in raw units.
+
+        Args:
+            numbers: fitted numbers of the component, ``(n,)``.
+            scale: size of a unit of the fitted series in raw units.
+        """
 
     @abstractmethod
     def bounds(self) -> list[tuple[float, float]]:
-        """Return the least and the largest value of each number.
+        """Return the smallest and the largest value of each fitted number.
 
-        Deviations of disturbances have ``(0, inf)`` and come last.
+        Standard deviations of disturbances come last and have the bounds ``(0, inf)``.
         """
 
 
 class InContinuousTime(ABC):
-    """A component whose states are a process in continuous time, so that steps may be any times apart."""
+    """A base class of components in continuous time, whose steps may be any times apart."""
 
     @abstractmethod
     def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return A and Q of the move over each of ``gaps (n,)``, both ``(n, K, K)``.
+        """Return the transition matrices and noise covariances of the states over gaps of time, both ``(n, K, K)``.
 
-        Gaps are times in steps of the system, at least 0; ``numbers`` are the component's fitted parameters.
+        Args:
+            numbers: fitted numbers of the component.
+            gaps: n lengths of time in steps of the system, at least 0, ``(n,)``.
         """
 
 
 class _RandomWalks(Component, ABC):
-    """A component with constant transitions, in which some states have a disturbance with a variance of its own."""
+    """A base class of components with constant transitions and states that have disturbances of their own.
+
+    Some or all states have a disturbance, each with a variance of its own, which is fitted.
+    """
 
     def start(self) -> np.ndarray:
         return np.full(int(self._disturbed().sum()), np.sqrt(START_VARIANCE))
 
     @abstractmethod
     def _disturbed(self) -> np.ndarray:
-        """Return True for each state that has a disturbance, ``(K,)``."""
+        """Return True for each of K states that has a random disturbance with a variance of its own, ``(K,)``."""
 
     @abstractmethod
     def _names(self) -> tuple[str, ...]:
-        """Return the names of the variances of the disturbances, in the order of the numbers."""
+        """Return the names of the variances of the disturbances, in the order of the component's fitted numbers."""
 
     def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
         variances = np.zeros((*numbers.shape[:-1], len(self._disturbed())))
@@ -120,7 +140,7 @@ class _RandomWalks(Component, ABC):
 
 @dataclass(eq=False, repr=False)
 class LocalLevel(_RandomWalks, InContinuousTime):
-    """A level that is a random walk, ``μ_t = μ_t-1 + η_t``; in continuous time it is a Wiener process."""
+    """A component that is a random walk, ``μ_t = μ_t-1 + η_t``; in continuous time it is a Wiener process."""
 
     name: ClassVar[str] = "level"
 
@@ -145,8 +165,9 @@ class LocalLevel(_RandomWalks, InContinuousTime):
 
 @dataclass(eq=False, repr=False)
 class Trend(_RandomWalks):
-    """A level and its slope, both random walks (local linear trend): ``μ_t = μ_t-1 + ν_t-1 + η_t``, ``ν_t = ν_t-1 +
-    ζ_t``.
+    """A level and its slope, both random walks (local linear trend), as a component of a series.
+
+    The level is ``μ_t = μ_t-1 + ν_t-1 + η_t``, and the slope ``ν_t = ν_t-1 + ζ_t``, with Gaussian disturbances η and ζ.
     """
 
     name: ClassVar[str] = "trend"
@@ -169,7 +190,7 @@ class Trend(_RandomWalks):
 
 @dataclass(eq=False, repr=False)
 class Seasonal(_RandomWalks):
-    """Effects of the seasons, whose sum over a period is noise: ``γ_t = -(γ_t-1 + ... + γ_t-s+1) + ω_t``.
+    """A component of seasonal effects, whose sum over a period is noise: ``γ_t = -(γ_t-1 + ... + γ_t-s+1) + ω_t``.
 
     Args:
         period: number of steps s in a period, 2 or more. The states are γ_t and the s - 2 effects before it.
@@ -205,16 +226,18 @@ class Seasonal(_RandomWalks):
 
 @dataclass(eq=False, repr=False)
 class ARIMA(Component):
-    """An autoregressive integrated moving average with seasons, stationary and invertible (Box and Jenkins 1970)::
+    """A component that is an ARIMA process with optional seasonal terms (Box and Jenkins 1970)::
 
         φ(B) Φ(B^s) a_t = θ(B) Θ(B^s) ε_t,   a_t = (1 - B)^d (1 - B^s)^D y_t
 
-    The states are ``y_t-1`` and its differences below the d-th, then the s values before each seasonal difference, all
-    diffuse, and at last those of a (Harvey 1989, section 3.3).
+    The autoregression is stationary and the moving average invertible. Here B is the lag operator, y the component, a
+    its differences and ε the noise. The states are ``y_t-1`` and its differences below the d-th, then the s values
+    before each seasonal difference, all with an unknown (diffuse) start, and last those of a (Harvey 1989, section
+    3.3).
 
     Args:
         p: order of the autoregression φ.
-        d: how often the series is differenced.
+        d: number of times that the series is differenced.
         q: order of the moving average θ.
         seasonal_p, seasonal_d, seasonal_q: orders P, D and Q of the seasonal polynomials.
         season: number of steps s in a season; read only if P, D or Q is above 0.
@@ -237,12 +260,15 @@ class ARIMA(Component):
 
     @property
     def n_differenced(self) -> int:
-        """The number of diffuse states, ``d + s D``, which is how many first values the differences take."""
+        """The number of diffuse states, ``d + s D``: as many first values of a series are lost by differencing."""
         return self.d + self.season * self.seasonal_d
 
     @property
     def n_lags(self) -> int:
-        """The number of states of a: the longest autoregressive lag, or the longest moving-average lag plus one."""
+        """The number of states of the differenced series, which depends on its longest lags.
+
+        It is the longest autoregressive lag, or the longest moving-average lag plus one if that is larger.
+        """
         return max(self.p + self.season * self.seasonal_p, self.q + self.season * self.seasonal_q + 1)
 
     def check(self) -> None:
@@ -264,7 +290,7 @@ class ARIMA(Component):
         return np.append(np.zeros(n), np.sqrt(START_VARIANCE))
 
     def observation(self) -> np.ndarray:
-        """Return the weights with which the states sum to the series y, ``(K,)``."""
+        """Return the weights with which the K states sum to the value of the component, ``(K,)``."""
         seasons = [np.eye(self.season)[-1]] * self.seasonal_d
         return np.concatenate([np.ones(self.d), *seasons, np.eye(self.n_lags)[0]])
 
@@ -306,21 +332,31 @@ class ARIMA(Component):
         return named | {"variance": float((scale * numbers[-1]) ** 2)}
 
     def polynomials(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the coefficients of ``φ(B) Φ(B^s)`` and of ``θ(B) Θ(B^s)`` for these numbers, from lag 0 on."""
+        """Return the coefficients of the lag polynomials ``φ(B) Φ(B^s)`` and ``θ(B) Θ(B^s)``, each from lag 0 on.
+
+        The first is the autoregression times its seasonal part, the second the moving average times its own.
+
+        Args:
+            numbers: fitted numbers of the component, ``(n,)``.
+        """
         ar, ma, seasonal_ar, seasonal_ma = (lag_polynomial(numbers[place].tolist()) for place in self._places())
         s = self.season
         return np.convolve(ar, in_seasonal_lags(seasonal_ar, s)), np.convolve(ma, in_seasonal_lags(seasonal_ma, s))
 
     def _places(self) -> list[slice]:
-        """Return the slices of the numbers that belong to the polynomials φ, θ, Φ and Θ."""
+        """Return which of the fitted numbers belong to the polynomials φ, θ, Φ and Θ, as four slices in this order."""
         q = self.p + self.q
         P = q + self.seasonal_p
         return [slice(0, self.p), slice(self.p, q), slice(q, P), slice(P, P + self.seasonal_q)]
 
     def _coefficients(self, numbers: np.ndarray, which: int) -> np.ndarray:
-        """Return the coefficients c of a polynomial times its seasonal one, ``1 - c_1 B - ...``, ``(..., lags)``.
+        """Return the coefficients of a lag polynomial times its seasonal part, ``(..., lags)``.
 
-        ``which`` is 0 for the autoregression, ``φ(B) Φ(B^s)``, and 1 for the moving average, ``θ(B) Θ(B^s)``.
+        They are the c of ``1 - c_1 B - c_2 B² - ...``, from lag 1 on.
+
+        Args:
+            numbers: fitted numbers of the component, ``(..., n)``.
+            which: 0 for the autoregression, ``φ(B) Φ(B^s)``; 1 for the moving average, ``θ(B) Θ(B^s)``.
         """
         places, s = self._places(), self.season
         plain = stationary_coefficients(numbers[..., places[which]])
@@ -339,19 +375,26 @@ class ARIMA(Component):
 
 @dataclass(eq=False, repr=False)
 class Diffusion(Component, InContinuousTime, ABC):
-    """A component whose states follow a linear stochastic differential equation, ``dz = F z dt + dB``.
+    """A base class of components whose states follow a linear stochastic differential equation, ``dz = F z dt + dB``.
 
-    Between two steps the states move on exactly (``discretised``). To add one, define F, the covariance that B gains in
-    a step's time, and in closed form A and Q over any gap (``over``).
+    Here B is Brownian motion. Between two steps the states move on exactly (``discretised``). To add one, define F, the
+    covariance that B gains in a step's time, and in closed form the transition matrix and noise covariance over any gap
+    (``over``).
     """
 
     @abstractmethod
     def drift(self, numbers: np.ndarray) -> np.ndarray:
-        """Return F for a step's time, ``(..., K, K)``."""
+        """Return the drift matrix F of ``dz = F z dt + dB`` with a step as the unit of time, ``(..., K, K)``.
+
+        ``numbers (..., n)`` are the component's fitted numbers, and z its K states.
+        """
 
     @abstractmethod
     def spread(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the covariance that B gains in a step's time, ``(..., K, K)``."""
+        """Return the covariance that the noise B of ``dz = F z dt + dB`` gains in the time of a step, ``(..., K, K)``.
+
+        ``numbers (..., n)`` are the component's fitted numbers, and z its K states.
+        """
 
     def transition(self, numbers: np.ndarray) -> np.ndarray:
         return discretised(self.drift(numbers), self.spread(numbers))[0]
@@ -362,9 +405,10 @@ class Diffusion(Component, InContinuousTime, ABC):
 
 @dataclass(eq=False, repr=False)
 class SmoothTrend(Diffusion):
-    """A level whose slope is a Wiener process, ``dμ = ν dt``, ``dν = dB`` (Wahba 1978; Harvey 1989, section 8.2).
+    """A component that is a smooth level μ, whose slope ν is a Wiener process: ``dμ = ν dt``, ``dν = dB``.
 
-    Given all steps the level is a cubic smoothing spline. The number is the deviation that the slope gains in a step.
+    The smoothed level is a cubic smoothing spline (Wahba 1978; Harvey 1989, section 8.2). Its one fitted number is the
+    standard deviation that the slope gains in a step.
     """
 
     name: ClassVar[str] = "smooth_trend"
@@ -402,10 +446,10 @@ class SmoothTrend(Diffusion):
 
 @dataclass(eq=False, repr=False)
 class OrnsteinUhlenbeck(Diffusion):
-    """A stationary process that returns to 0 at the rate θ, ``dz = -θ z dt + dB`` (Uhlenbeck and Ornstein 1930).
+    """A component that is a stationary process returning to 0 at the rate θ, ``dz = -θ z dt + dB``.
 
-    Its correlation at times δ apart is ``exp(-θ δ)``. The numbers are log θ, for θ by step, and the stationary
-    deviation.
+    Its correlation at times δ apart is ``exp(-θ δ)`` (Uhlenbeck and Ornstein 1930). Its fitted numbers are log θ, with
+    θ per step, and the stationary standard deviation.
     """
 
     name: ClassVar[str] = "ornstein_uhlenbeck"
@@ -441,14 +485,14 @@ class OrnsteinUhlenbeck(Diffusion):
 
 @dataclass(eq=False, repr=False)
 class Cycle(Diffusion):
-    """A stochastic cycle, whose amplitude and phase change slowly: ``dz = (-ρ I + ω J) z dt + dB``, with J a quarter
-    turn (Harvey 1989, section 9.1).
+    """A component that is a stochastic cycle, whose amplitude and phase change slowly (Harvey 1989, section 9.1).
 
-    It is stationary, and its correlation at times δ apart is ``exp(-ρ δ) cos(ω δ)``, with ``ω = 2π / period``. The
-    numbers are the logarithm of ρ by period, and the stationary deviation.
+    Its states follow ``dz = (-ρ I + ω J) z dt + dB``, with J a quarter turn. It is stationary, and its correlation at
+    times δ apart is ``exp(-ρ δ) cos(ω δ)``, with ``ω = 2π / period``. Its fitted numbers are the logarithm of ρ per
+    period, and the stationary standard deviation.
 
     Args:
-        period: length of a turn in steps, any number above 0. Seasons of another shape than a sine wave are a sum of
+        period: length of a cycle in steps, any number above 0. Seasons of another shape than a sine wave are a sum of
             cycles, of the period, its half, its third and so on.
     """
 
@@ -488,19 +532,23 @@ class Cycle(Diffusion):
         return [LOG_RATES, (0.0, np.inf)]
 
     def _rate(self, numbers: np.ndarray) -> np.ndarray:
-        """Return ρ of the decay ``exp(-ρ t)`` over t steps, ``(...)``, given this cycle's numbers, ``(..., 2)``.
+        """Return the rate ρ of the decay ``exp(-ρ t)`` over t steps, ``(...)``, for the numbers ``(..., 2)``.
 
-        The first of the numbers is the logarithm of the decay over one period.
+        The first of the numbers is the logarithm of the decay rate per period.
         """
         return np.asarray(np.exp(numbers[..., 0]) / self.period)
 
 
 def discretised(drift: np.ndarray, spread: np.ndarray, time: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Return A = ``exp(F t)`` and Q of ``dz = F z dt + dB`` over a time t, both ``(..., K, K)``.
+    """Return the transition matrix and noise covariance of ``dz = F z dt + dB`` over a time, both ``(..., K, K)``.
 
-    F is ``drift``, and S is ``spread``, the covariance that B gains in a unit of time; Q is ``∫ exp(F s) S exp(F s)ᵀ
-    ds`` for s from 0 to t. Both come from one matrix exponential (Van Loan 1978, *Computing integrals involving the
-    matrix exponential*).
+    They are ``exp(F t)`` and ``∫ exp(F s) S exp(F s)ᵀ ds`` for s from 0 to t, from one matrix exponential (Van Loan
+    1978, *Computing integrals involving the matrix exponential*).
+
+    Args:
+        drift: F, ``(..., K, K)``.
+        spread: S, the covariance that B gains in a unit of time, ``(..., K, K)``.
+        time: the length of time t.
 
     >>> discretised(np.array([[0.0, 1.0], [0.0, 0.0]]), np.diag([0.0, 3.0]), 2.0)[1].round(12)
     array([[8., 6.],
@@ -523,9 +571,9 @@ def diagonal(values: np.ndarray) -> np.ndarray:
 
 
 def stationary_coefficients(numbers: np.ndarray) -> np.ndarray:
-    """Return the coefficients φ ``(..., p)`` of a stationary autoregression for any unconstrained numbers ``(..., p)``.
+    """Return coefficients of a stationary autoregression, ``(..., p)``, for any p real numbers, ``(..., p)``.
 
-    Hyperbolic tangents of the numbers are its partial autocorrelations (Monahan 1984).
+    The hyperbolic tangents of the numbers are its partial autocorrelations (Monahan 1984).
     """
     partials = np.tanh(numbers)
     coefficients = np.empty_like(partials)
@@ -537,23 +585,27 @@ def stationary_coefficients(numbers: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Structure:
-    """A sum of components, which may be observed with noise."""
+    """A sum of components that models one series, which may be observed with noise.
+
+    Attributes:
+        components: the components, such as ``LocalLevel()`` and ``Seasonal(12)``.
+    """
 
     components: tuple[Component, ...]
 
     @classmethod
     def of(cls, components: Sequence[Component]) -> Structure:
-        """Return the structure whose series is the sum of these components, of which there is at least one."""
+        """Return the structure whose series is the sum of the given components, at least one."""
         return cls(tuple(components))
 
     @cached_property
     def states(self) -> list[slice]:
-        """The slice of the states of each component, in the order of the components."""
+        """The slice of the structure's states that belongs to each component, in the order of the components."""
         return _slices([len(component.observation()) for component in self.components])
 
     @cached_property
     def numbers(self) -> list[slice]:
-        """The slice of the fitted numbers of each component, in the order of the components."""
+        """The slice of the structure's fitted numbers that belongs to each component, in their order."""
         return _slices([len(component.start()) for component in self.components])
 
     @property
@@ -562,11 +614,11 @@ class Structure:
         return int(self.states[-1].stop)
 
     def start(self) -> np.ndarray:
-        """Return the numbers that a fit begins with, ``(n,)``."""
+        """Return the n fitted numbers of all components with which optimisation begins, ``(n,)``."""
         return np.concatenate([component.start() for component in self.components])
 
     def bounds(self) -> list[tuple[float, float]]:
-        """Return the least and the largest value of each number, of all components in turn."""
+        """Return the smallest and the largest value of each fitted number, for all components in turn."""
         return [bound for component in self.components for bound in component.bounds()]
 
     @property
@@ -576,15 +628,21 @@ class Structure:
         return next((name for component, name in each if component.has_level), None)
 
     def observation(self) -> np.ndarray:
-        """Return the weights with which the states of all components sum to the series, ``(1, K)``."""
+        """Return the weights with which the K states of all components sum to the series, ``(1, K)``."""
         return np.concatenate([component.observation() for component in self.components])[None]
 
     def diffuse(self) -> np.ndarray:
-        """Return True for each state whose first value is unknown (diffuse), ``(K,)``."""
+        """Return True for each of K states whose first value is unknown (diffuse), ``(K,)``.
+
+        The others start from their stationary distribution.
+        """
         return np.concatenate([component.diffuse() for component in self.components])
 
     def matrices(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return A and Q of all components, ``(K, K)`` and block diagonal, for fitted parameters ``numbers (n,)``."""
+        """Return the transition matrix and noise covariance of the states, both ``(K, K)`` and block diagonal.
+
+        ``numbers (n,)`` are the fitted numbers of all components.
+        """
         transition, covariance = np.zeros((2, self.n_states, self.n_states))
         for component, here, which in zip(self.components, self.states, self.numbers, strict=True):
             transition[here, here] = component.transition(numbers[which])
@@ -597,9 +655,11 @@ class Structure:
         return all(isinstance(component, InContinuousTime) for component in self.components)
 
     def matrices_over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return A and Q of the move over each of ``gaps (n,)`` in steps, both ``(n, K, K)``.
+        """Return the transition matrices and noise covariances of the K states over gaps of time, both ``(n, K, K)``.
 
-        ``numbers`` are the fitted parameters. All components must be in continuous time.
+        Args:
+            numbers: fitted numbers of all components, which must be in continuous time.
+            gaps: n lengths of time in steps, ``(n,)``.
         """
         transition, covariance = np.zeros((2, len(gaps), self.n_states, self.n_states))
         for component, here, which in zip(self.components, self.states, self.numbers, strict=True):
@@ -608,7 +668,10 @@ class Structure:
         return transition, covariance
 
     def slopes(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives of A and of Q in each of the n fitted numbers, both ``(n, K, K)``."""
+        """Return derivatives of transition matrix and noise covariance in each fitted number, both ``(n, K, K)``.
+
+        ``numbers (n,)`` are the fitted numbers of all components, at which the derivatives are taken.
+        """
         n, K = self.numbers[-1].stop, self.n_states
         of_transition, of_covariance = np.zeros((2, n, K, K))
         for component, here, which in zip(self.components, self.states, self.numbers, strict=True):
@@ -619,7 +682,12 @@ class Structure:
         return of_transition, of_covariance
 
     def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
-        """Return variances and coefficients in raw units by the names of component and quantity, joined by ``_``."""
+        """Return variances and coefficients in raw units, by names such as ``"level_variance"``.
+
+        Args:
+            numbers: fitted numbers of all components, ``(n,)``.
+            scale: size of a unit of the fitted series in raw units.
+        """
         return {
             f"{name}_{what}": value
             for component, name, which in zip(self.components, self.names, self.numbers, strict=True)
@@ -628,7 +696,7 @@ class Structure:
 
     @property
     def names(self) -> list[str]:
-        """The names of the components; the second of a kind is ``"seasonal2"``, and so on."""
+        """The name of each component; the second of a kind has a number, such as ``"seasonal2"``."""
         names: list[str] = []
         for component in self.components:
             kind = component.name
@@ -639,19 +707,31 @@ class Structure:
 
 @dataclass(frozen=True)
 class ContinuousProcess:
-    """A structure in continuous time together with its fitted numbers."""
+    """A process in continuous time: a structure whose components are all in continuous time, with its fitted numbers.
+
+    Attributes:
+        structure: the components.
+        numbers: fitted numbers of all components, ``(m,)``.
+    """
 
     structure: Structure
     numbers: np.ndarray
 
     def over(self, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return A and Q of the move over each of ``gaps (n,)`` in steps, both ``(n, K, K)``."""
+        """Return the transition matrices and noise covariances of the K states over gaps of time, both ``(n, K, K)``.
+
+        ``gaps (n,)`` are lengths of time in steps.
+        """
         distinct, which = np.unique(gaps, return_inverse=True)
         transition, covariance = self.structure.matrices_over(self.numbers, distinct)
         return transition[which], covariance[which]
 
     def slopes_over(self, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives of A and Q over each of ``gaps (n,)`` in the m fitted numbers, ``(m, n, K, K)``."""
+        """Return derivatives of transition matrices and noise covariances, both ``(m, n, K, K)``.
+
+        They are in each of m fitted numbers, for K states. ``gaps (n,)`` are the lengths of time, in steps, that the
+        matrices are for.
+        """
         distinct, which = np.unique(gaps, return_inverse=True)
         by_number = []
         for step in DIFFERENCE * np.eye(len(self.numbers)):

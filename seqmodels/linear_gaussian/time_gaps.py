@@ -23,10 +23,14 @@ ROUNDING = 4 * np.finfo(np.float64).eps  # of a time: whole numbers of steps tha
 
 
 def gaps_of(examples: Sequence[Example]) -> list[np.ndarray] | None:
-    """Return for each example the time from each step to the next, ``(T,)``, in steps of the system, 0 after the last.
+    """Return the time from each step of an example to the next, in steps of the system, ``(T,)``, 0 after the last.
 
-    The one input of an example is its times, in steps, which do not fall; without it steps follow one another. Returns
-    None if all gaps are 1.
+    Args:
+        examples: examples whose one input is the times of their steps, in steps of the system, which do not fall;
+            without inputs their steps are one apart.
+
+    Returns:
+        An array of gaps for each example; None if all gaps are 1.
     """
     gaps = []
     for e in examples:
@@ -43,18 +47,24 @@ def gaps_of(examples: Sequence[Example]) -> list[np.ndarray] | None:
 
 @dataclass(frozen=True)
 class SystemCursorOverGaps(TimedSystemCursor):
-    """The cursor of a system over steps at any times that do not fall.
+    """The step-by-step Kalman filter of a system in continuous time, whose steps may be any times apart, in order.
 
     Attributes:
-        cursor: cursor of a system whose state stays where it is.
-        process: process that moves the state.
+        cursor: cursor of a system whose state does not move.
+        process: process that moves the state over gaps of time.
     """
 
     process: ContinuousProcess
 
     @classmethod
     def of(cls, parameters: SystemParameters, form: Form, device: torch.device) -> SystemCursorOverGaps:
-        """Return the cursor of parameters that have a process, with its matrices on ``device``."""
+        """Return the cursor of a system in continuous time, with its matrices on ``device``.
+
+        Args:
+            parameters: matrices of the system, with a ``process``.
+            form: which inputs the system reads.
+            device: device of the tensors.
+        """
         assert parameters.process is not None, "else steps are on a grid"
         K = len(parameters.transition)
         still = replace(parameters, transition=np.eye(K), state_covariance=np.zeros((K, K)))
@@ -72,7 +82,7 @@ class SystemCursorOverGaps(TimedSystemCursor):
         return self._moved(after_last, after_last.mean.new_ones(len(after_last.mean)))
 
     def _moved(self, state: SystemState, gaps: Tensor) -> SystemState:
-        """Return the state after ``gaps (n,)`` of time without observations."""
+        """Return the state of n sequences after gaps of time without observations, ``gaps (n,)`` in steps."""
         distinct, which = torch.unique(gaps, return_inverse=True)
         matrices = self.process.over(distinct.cpu().numpy())
         transition = torch.as_tensor(matrices[0], device=gaps.device)[which]  # (n, K, K)

@@ -22,15 +22,15 @@ MOST_STEPS = 1 << 22  # of a grid
 
 
 def places_of(example: Example, number: int) -> np.ndarray:
-    """Return the index of each step of an example among the steps of the system, counted from 0, ``(T,)``.
+    """Return the index of each of T steps of an example among the equally spaced steps of the system, from 0, ``(T,)``.
 
     Args:
-        example: an example whose one input is its times in steps of the system; without inputs its steps follow one
-            another.
-        number: number of the sequence, for messages.
+        example: an example whose one input is the times of its steps, in steps of the system; without inputs its steps
+            follow one another.
+        number: number of the sequence, for error messages.
 
     Raises:
-        ValueError: times that are no whole number of steps apart, two steps at one time, or too many steps between
+        ValueError: times that are not whole numbers of steps apart, two steps at one time, or too many steps between
             them.
     """
     if example.inputs is None:
@@ -60,7 +60,7 @@ def places_of(example: Example, number: int) -> np.ndarray:
 
 
 def on_grid(values: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return values ``(T, D)`` at the rows ``places (T,)`` of an array ``(places[-1] + 1, D)`` that is NaN elsewhere.
+    """Return an array with ``values (T, D)`` at the rows ``places (T,)`` and NaN elsewhere, ``(places[-1] + 1, D)``.
 
     >>> on_grid(np.array([[1.0], [2.0]]), np.array([0, 2])).ravel()
     array([ 1., nan,  2.])
@@ -71,12 +71,19 @@ def on_grid(values: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def values_on_grid(examples: Sequence[Example], places: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the encoded values of each example at its places of the grid."""
+    """Return the encoded values of each example on the grid of the system's steps, NaN at steps that it does not have.
+
+    ``places`` has for each example the index of each of its steps on the grid, ``(T,)``.
+    """
     return [on_grid(np.asarray(e.values, dtype=np.float64), each) for e, each in zip(examples, places, strict=True)]
 
 
 def _n_steps(last: Tensor, time: Tensor) -> Tensor:
-    """Return the whole numbers of steps from the last times to the next, ``(n,)``; raise ``ValueError`` for others."""
+    """Return the number of steps of the system from the last time of each of n sequences to the next, ``(n,)``.
+
+    Raises:
+        ValueError: times that are not a whole number of steps apart, or that do not rise.
+    """
     exact = time - last
     steps = exact.round()
     rounding = ROUNDING + 4 * torch.finfo(torch.float64).eps * torch.maximum(last.abs(), time.abs())
@@ -94,7 +101,7 @@ def _n_steps(last: Tensor, time: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class SystemCursorOnGrid(TimedSystemCursor):
-    """The cursor of a system over steps whose times are whole numbers of its steps apart."""
+    """The step-by-step Kalman filter of a system whose observed steps are whole numbers of the system's steps apart."""
 
     def at_time(self, after_last: SystemState, last: Tensor, time: Tensor) -> SystemState:
         # The cursor has moved the state by one step already.
@@ -105,7 +112,10 @@ class SystemCursorOnGrid(TimedSystemCursor):
 
 
 def moved(cursor: SystemCursor, state: SystemState, n_steps: Tensor) -> SystemState:
-    """Return the state after ``n_steps (n,)``, 0 or more for each sequence, without observations."""
+    """Return the state after steps without observations, ``n_steps (n,)`` of them for each of n sequences, 0 or more.
+
+    ``cursor`` is the cursor of the system, with its matrices.
+    """
     distinct, which = torch.unique(n_steps, return_inverse=True)
     mean, size = state.mean.clone(), len(state.mean)
     factor = state.factor if len(distinct) == 1 else state.factor.expand(size, -1, -1).clone()
@@ -123,7 +133,10 @@ def moved(cursor: SystemCursor, state: SystemState, n_steps: Tensor) -> SystemSt
 
 
 def _power(transition: Tensor, noise: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Return ``A^n`` and the factor of the covariance of n steps' noise, by doubling, from those of one step."""
+    """Return the transition matrix of n steps, ``A^n``, and the factor of the covariance of their noise, by doubling.
+
+    ``transition`` and ``noise`` are those of one step. A factor u stands for the covariance ``uᵀu``.
+    """
     total: tuple[Tensor, Tensor] | None = None
     power = transition, noise
     while True:
@@ -137,11 +150,14 @@ def _power(transition: Tensor, noise: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def _both(first: tuple[Tensor, Tensor], then: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return transition matrix and noise factor of two consecutive moves, given those of each."""
+    """Return the transition matrix and the noise factor of two consecutive moves, given those of each move.
+
+    A noise factor u stands for the covariance ``uᵀu`` of the noise.
+    """
     return then[0] @ first[0], _noisy((first[1] @ then[0].mT)[None], then[1])[0]
 
 
 def _noisy(factor: Tensor, noise: Tensor) -> Tensor:
-    """Return factors of the covariances ``uᵀu + vᵀv``, ``(n, K, K)``, for u in ``factor`` and v = ``noise``."""
+    """Return factors of covariances ``uᵀu + vᵀv`` for u in ``factor (n, K, K)`` and v = ``noise``, ``(n, K, K)``."""
     upper: Tensor = torch.linalg.qr(torch.cat([factor, noise.expand(len(factor), -1, -1)], 1)).R
     return upper

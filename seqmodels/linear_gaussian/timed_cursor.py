@@ -14,12 +14,13 @@ from seqmodels.linear_gaussian.cursor import SystemCursor, SystemState, UnseenSt
 
 @dataclass(frozen=True)
 class TimedSystemState:
-    """The state of a system whose steps have times, for n sequences.
+    """The state of a ``TimedSystemCursor``: the filtered hidden states of n sequences whose steps have times.
 
     Attributes:
-        state: state at the time of the next step.
-        after_last: state after the last step, from which the cursor goes on to any time; None before the first.
-        time: time of the last step in steps of the system, float64 ``(n,)``; None before the first.
+        state: predicted hidden state at the time of the next step.
+        after_last: hidden state after the last step, from which the cursor moves to any time; None before the first
+            step.
+        time: time of the last step in steps of the system, float64 ``(n,)``; None before the first step.
         next_time: time of the next step, float64 ``(n,)``.
     """
 
@@ -31,9 +32,9 @@ class TimedSystemState:
 
 @dataclass(frozen=True)
 class TimedSystemCursor(UnseenSteps[TimedSystemState]):
-    """The cursor of a system over steps at given times, in steps of the system.
+    """A base class of step-by-step Kalman filters over steps at given times, which are counted in steps of the system.
 
-    ``given`` tells the time of the next step. Without it the first step is at 0, and each other one step of the system
+    ``given`` sets the time of the next step. Without it the first step is at 0, and each other one step of the system
     later than the last. To add one, define ``at_time`` and ``one_later``.
 
     Attributes:
@@ -44,7 +45,12 @@ class TimedSystemCursor(UnseenSteps[TimedSystemState]):
 
     @abstractmethod
     def at_time(self, after_last: SystemState, last: Tensor, time: Tensor) -> SystemState:
-        """Return the state at each sequence's ``time (n,)``, given the state after its last step, at time ``last``.
+        """Return the predicted hidden state of each of n sequences at a given time, from the state after its last step.
+
+        Args:
+            after_last: state after the last step.
+            last: time of the last step, ``(n,)``.
+            time: time to predict, ``(n,)``.
 
         Raises:
             ValueError: a time at which no step can follow the last.
@@ -52,14 +58,17 @@ class TimedSystemCursor(UnseenSteps[TimedSystemState]):
 
     @abstractmethod
     def one_later(self, after_last: SystemState) -> SystemState:
-        """Return the state one step of the system after the last step."""
+        """Return the predicted hidden state one step of the system after the last step.
+
+        ``after_last`` is the state after the last step.
+        """
 
     def start(self, source: Source = None, n: int = 1) -> TimedSystemState:
         state = self.cursor.start(source, n)
         return TimedSystemState(state, None, None, state.mean.new_zeros(n))
 
     def given(self, state: TimedSystemState, inputs: Tensor) -> TimedSystemState:
-        """Return the same state with the times ``(n, 1)`` of the next step; NaN leaves a time as it is.
+        """Return the state with the times of the next step of n sequences, ``inputs (n, 1)``, NaN for no change.
 
         Raises:
             ValueError: a time at which no step can follow the last.
@@ -71,7 +80,7 @@ class TimedSystemCursor(UnseenSteps[TimedSystemState]):
         return replace(state, state=self.at_time(state.after_last, state.time, time), next_time=time)
 
     def advance(self, state: TimedSystemState, x: Tensor) -> TimedSystemState:
-        """Return the state after each sequence's next step, ``x (n, D)``."""
+        """Return the state after each of n sequences has read its next step, ``x (n, D)`` for D features."""
         return self._after(state, self.cursor.advance(state.state, x))
 
     def unseen(self, state: TimedSystemState) -> TimedSystemState:

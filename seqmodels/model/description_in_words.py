@@ -10,7 +10,7 @@ MAX_VALUE_LENGTH = 200  # characters of a hyperparameter
 
 
 def settings_in_words(model: Any) -> dict[str, str]:
-    """Return the ``repr`` of each hyperparameter by name, cut to ``MAX_VALUE_LENGTH`` characters."""
+    """Return the ``repr`` of each hyperparameter of ``model`` by name, cut to ``MAX_VALUE_LENGTH`` characters."""
     settings = {name: repr(value) for name, value in model.get_params(deep=False).items()}
     return {
         name: text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]} ..."
@@ -22,7 +22,7 @@ def model_facts(model: Family) -> dict[str, str]:
     """Return facts about a fitted model as a mapping from a short heading to one line of text.
 
     The facts are its settings, its sizes, the data it was fitted to, how the fit ended, and its scores. Scores are
-    taken from ``history_`` and are in nats per unit of the raw data.
+    taken from ``history_`` and are in nats per frame, byte or symbol.
     """
     measure = model.measure_
     facts = {

@@ -52,7 +52,7 @@ from seqmodels.training import interruption
 
 
 class NotFittedError(AbsentAttributeError):
-    """An error that says that a method or attribute needs a fitted model, and the model is not fitted."""
+    """The error raised when a method or attribute that needs a fitted model is used on a model that is not fitted."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -99,10 +99,12 @@ class Family(Configurable, ABC):
 
     @property
     def feature_names_in_(self) -> np.ndarray:
-        """The names of the features of ``X``, shape ``(D,)``; AttributeError if the model was fitted to data without
-        names.
+        """The names of the D features of the sequences ``X`` that the model was fitted to, shape ``(D,)``.
 
         A fitted model refuses sequences whose features have other names or come in another order.
+
+        Raises:
+            AttributeError: if the model was fitted to data without names of features.
         """
         encoding = self.source_encoding_ if self._setting().measure.conditional else self.encoding_
         if encoding is None or encoding.reads != "vectors" or encoding.names is None:
@@ -111,7 +113,11 @@ class Family(Configurable, ABC):
 
     @property
     def symbol_names_(self) -> np.ndarray:
-        """The string of each symbol, shape ``(V,)``; AttributeError if the model was not fitted to strings."""
+        """The string that each of the V symbols stands for, shape ``(V,)``.
+
+        Raises:
+            AttributeError: if the model was not fitted to sequences of strings.
+        """
         self._setting()
         if self.encoding_.reads != "symbols" or self.encoding_.names is None:
             raise AttributeError(f"this {type(self).__name__} was not fitted to strings as symbols")
@@ -119,7 +125,10 @@ class Family(Configurable, ABC):
 
     @property
     def interrupted_(self) -> bool:
-        """True if Ctrl-C or SIGTERM ended ``fit``; the last row of ``history_`` then has ``interrupted`` 1."""
+        """True if Ctrl-C or SIGTERM ended ``fit``.
+
+        The last row of ``history_`` then has 1 in its column ``interrupted``.
+        """
         return interruption.was_interrupted(self.history_)
 
     @property
@@ -134,8 +143,8 @@ class Family(Configurable, ABC):
 
     @property
     def memory_(self) -> MemoryKind:
-        """The kind of memory: ``"static"`` if a sequence leaves the parameters as fitted, ``"adaptive"`` if they follow
-        it.
+        """The kind of memory: ``"adaptive"`` if the model goes on learning while it reads a sequence, else
+        ``"static"``.
 
         An adaptive model scores a step before it learns from it, and at the start of every sequence it is the fitted
         model again.
@@ -143,11 +152,15 @@ class Family(Configurable, ABC):
         return "static"
 
     def __getattr__(self, name: str) -> Any:
-        """Return a fitted parameter of the observation, such as ``means_``, or raise an AttributeError that says why
-        not.
+        """Return a fitted parameter of the observation by its name, such as ``means_``; called if no attribute is
+        found.
 
         Python also calls this method after a property has raised an ``AttributeError``, and drops that error. The
         property is then evaluated again, so that the user sees its own message.
+
+        Raises:
+            NotFittedError: if ``name`` may be a fitted parameter, but the model is not fitted.
+            AttributeError: if there is no attribute ``name``; the message says why, and what may be meant.
         """
         if name.startswith("_") or not name.endswith("_"):
             place = None if name.startswith("_") else place_in_group(type(self), name)
@@ -185,11 +198,11 @@ class Family(Configurable, ABC):
     @property
     @abstractmethod
     def n_parameters_(self) -> int:
-        """The number of free parameters."""
+        """The number of free parameters of the fitted model."""
 
     @abstractmethod
     def _default_observation(self, kind: Kind) -> Observation:
-        """Return the observation that ``observation="auto"`` means for data of this kind."""
+        """Return what ``observation="auto"`` means for data of ``kind``, such as ``"vectors"`` or ``"symbols"``."""
 
     @abstractmethod
     def _check_hyperparameters(self) -> None:
@@ -197,33 +210,36 @@ class Family(Configurable, ABC):
 
     @abstractmethod
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        """Fit the model to encoded examples ``train`` and set ``history_`` and ``converged_``.
+        """Fit the model to ``train``, encoded sequences, and set ``history_`` and ``converged_``.
 
-        ``validation`` are examples held out for early stopping; the list is empty if nothing is held out.
+        ``validation`` are encoded sequences held out for early stopping; the list is empty if nothing is held out.
         """
 
     @abstractmethod
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         """Return the log-probability of each encoded step of each example in nats, an array of float64 for each.
 
-        An example of S steps gets an array of length S. Under ``length="stop"`` the length is S + 1, and the last entry
-        is the end of the sequence. The steps of an example's past (``Example.n_past``) are included and come first.
+        An example is one encoded sequence; one of S steps gets an array of length S. Under ``length="stop"`` the length
+        is S + 1, and the last entry is the end of the sequence. Steps that came before the sequence (the first
+        ``Example.n_past``) are included and come first.
         """
 
     def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
-        """Return the log-probability of each example in nats, ``(n,)``: the sum over its steps without its past.
+        """Return the log-probability of each encoded sequence in nats, ``(n,)``: the sum over its steps without its
+        past.
 
-        A model that reads from disk overrides this method so that the steps of an example longer than memory are not
-        kept.
+        The past are the first ``Example.n_past`` steps, which came before the sequence. A model that reads from disk
+        overrides this method so that the steps of an example longer than memory are not kept.
         """
         return totals(without_past(examples, self._steps(examples)))
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
         """Return, for each example of symbols, the log-probability in nats of every event that could come at each step.
 
-        Events are the V symbols and, under ``length="stop"``, the end. Arrays have shape ``(S, V)``, or ``(S + 1, V +
-        1)`` with the end as last column. Every row is conditioned on the true steps before it. The default steps
-        through each example with the cursor.
+        An example is one encoded sequence. Events are the V symbols and, under ``length="stop"``, the end of the
+        sequence. The arrays of an example with S steps have shape ``(S, V)``, or ``(S + 1, V + 1)`` with the end as
+        last column. Every row is conditioned on the true steps before it. The default steps through each example with
+        the cursor.
         """
         cursor = self.cursor()
         return [
@@ -236,6 +252,10 @@ class Family(Configurable, ABC):
 
         At each of T steps, B decisions are made: whether the sequence ends, then the bits of the symbol. A model that
         predicts binary decisions directly overrides this method, because it needs no table over all symbols.
+
+        Args:
+            code: the binary decisions that code a symbol of the model's alphabet, or the end.
+            examples: encoded sequences of symbols.
         """
         tables = self._event_log_probs(examples)
         return [log_odds_of_path(code, p, np.asarray(e.values)) for p, e in zip(tables, examples, strict=True)]
@@ -252,7 +272,7 @@ class Family(Configurable, ABC):
 
     @abstractmethod
     def cursor(self, n_steps: int | None = None) -> Cursor:
-        """Return the fitted model as a chain of one-step predictions over encoded steps, for several sequences at once.
+        """Return a cursor, with which the fitted model predicts several sequences of encoded steps one step at a time.
 
         Values that all steps share are computed once, in this call; any number of sequences may start from one cursor.
 
@@ -294,7 +314,11 @@ class Family(Configurable, ABC):
     def _size_within(self, n_parameters: int, data: Data) -> int | None:
         """Return the largest value of the hyperparameter named by ``_size`` with at most ``n_parameters`` parameters.
 
-        The model is meant as fitted to ``data``. Return None if the model has no such hyperparameter.
+        Return None if the model has no such hyperparameter.
+
+        Args:
+            n_parameters: largest number of free parameters allowed.
+            data: training data, which decide how many parameters a size has.
 
         Raises:
             ValueError: if even the smallest size has more parameters.
@@ -359,8 +383,8 @@ class Family(Configurable, ABC):
     def _default_length(self, kind: Kind) -> Length:
         """Return what ``length="auto"`` means for data of this kind, ``"given"`` or ``"stop"``.
 
-        ``"given"`` is for vectors, for taggers and for models that read inputs, because inputs fix the length of a
-        sequence.
+        It is ``"given"`` (ends are not modelled) for vectors, for taggers and for models that read inputs, because
+        inputs fix the length of a sequence, and ``"stop"`` (ends are events) for all others.
         """
         return "given" if kind == "vectors" or self._is_tagger or self._reads_inputs else "stop"
 
@@ -381,7 +405,8 @@ class Family(Configurable, ABC):
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of the inputs to read, in the model's order.
 
-        ``names`` are the inputs of the data; a name that the model asks for may be missing among them.
+        ``names`` are the names of the inputs that the data have; a name that the model asks for may be missing among
+        them.
         """
         return ()
 
@@ -399,7 +424,7 @@ class Family(Configurable, ABC):
         return default_encoding(kind, observation, n_features)
 
     def _may_read_series(self, data: Data, length: Length) -> bool:
-        """Return True if ``encoding="auto"`` may model differences of a series.
+        """Return True if ``encoding="auto"`` may choose to model the differences of a series instead of its values.
 
         Differences leave the first frames without a step of the model, so pairs, known states, inputs and
         ``length="stop"`` exclude them.
@@ -451,14 +476,17 @@ class Family(Configurable, ABC):
         For each group of states, ``Σ_i w_i p(future | state_i)`` stays the same. By default every state is a group of
         its own.
 
+        Returns a list of pairs: the indices of the states in a group, and the state that replaces them.
+
         Args:
             log_weights: logarithm of the weight ``w_i`` of each state.
-            states: states of the cursor, each after a history of one sequence.
+            states: states of the model's ``cursor()``, each of one sequence after the steps read so far.
         """
         return [([i], state) for i, state in enumerate(states)]
 
     def _filtered(self, state: CursorState) -> np.ndarray:
-        """Return ``p(z_t | x_1 .. x_t)`` of the hidden states at a state of the cursor, shape ``(K,)``.
+        """Return ``p(z_t | x_1 .. x_t)`` of the K hidden states, shape ``(K,)``, where ``state`` of the cursor has read
+        t steps.
 
         Raises:
             AttributeError: if the model has no hidden states with probabilities.
@@ -530,9 +558,9 @@ class Family(Configurable, ABC):
     # -- inside --------------------------------------------------------------------------------------------
 
     def _with_floor(self, factor: float) -> Self:
-        """Return the fitted model with the floors of its variances multiplied by ``factor``, without fitting it again.
+        """Return the fitted model with the floors (lower bounds) of its variances multiplied by ``factor``.
 
-        The change of its score measures how much of the score is due to the floors.
+        It is not fitted again. The change of its score measures how much of the score is due to the floors.
         """
         floored = copy.copy(self)
         floored.observation_ = self.observation_.with_floor(factor)

@@ -50,8 +50,9 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
 
     Args:
         model: the model to fit, in place.
-        data: sequences, with targets and weights if there are any.
-        validation: the argument of ``SequenceModel.fit``.
+        data: training sequences, with targets and weights if there are any.
+        validation: sequences for early stopping, or a pair (X, y); None holds out nothing, and ``"auto"`` lets networks
+            hold out a tenth of the data.
         encoding: a fitted encoding to use unchanged; None if one is learned from the data.
 
     Raises:
@@ -148,7 +149,7 @@ def _keeps_encoding(model: Family) -> bool:
 
 
 def _encoding_of_one_series(model: Family, data: Data, fitted: Encoding | None) -> Encoding | None:
-    """Return the encoding of a single series of vectors, as far as the whole series determines it.
+    """Return the encoding of a single series of vectors, as far as it follows from the whole series.
 
     ``fitted`` is an encoding that is fitted already; None if there is none. Return None for pairs, taggers, other kinds
     of data and several sequences, and if ``"auto"`` is still to be resolved.
@@ -172,10 +173,16 @@ def _examples_with_steps(model: Family, setting: Setting, data: Data) -> list[Ex
 
 
 def fit_member(model: Family, setting: Setting, train: list[Example], validation: list[Example]) -> None:
-    """Fit a model that is part of another model to encoded examples, with a given ``setting``.
+    """Fit a model that is part of another model to encoded examples.
 
-    ``validation`` are examples for early stopping. If several processes fit together, every one of them must call this
-    function; all end with the same model, as after ``fit_model``.
+    If several processes fit together, every one of them must call this function; all end with the same model, as after
+    ``fit_model``.
+
+    Args:
+        model: the model to fit, in place.
+        setting: fitted encodings, observation and measure, which the model takes over.
+        train: encoded training sequences.
+        validation: encoded sequences for early stopping; empty if none are held out.
     """
     assert model._reads_inputs == (setting.inputs is not None), "a member is given the inputs that it reads"
     began = time.perf_counter()
@@ -275,7 +282,7 @@ def learn_setting(
     alphabet: Data | None = None,
     is_partial: bool = False,
 ) -> Setting:
-    """Return the encodings, observation and measure of a fit: each ``"auto"`` resolved for the data, encodings fitted.
+    """Return the fitted encodings, the observation and the measure of a fit, with each ``"auto"`` resolved.
 
     Args:
         model: the model whose hyperparameters are read; with a warm start it keeps the setting of its earlier fit.
@@ -321,7 +328,10 @@ def _learn_inputs(model: Family, train: Data) -> InputScaling | None:
 
 
 def apply_setting(model: Family, setting: Setting) -> None:
-    """Set the fitted attributes that a setting determines, such as ``encoding_`` and ``measure_``."""
+    """Set the attributes of ``model`` that are known before the fit of its parameters, such as ``encoding_``.
+
+    ``setting`` holds the fitted encodings, the observation and the measure of the fit.
+    """
     model.encoding_, model.observation_ = setting.encoding, setting.observation
     model.source_encoding_, model.input_scaling_ = setting.source_encoding, setting.inputs
     measure, memory = setting.measure, model.memory_
@@ -331,13 +341,18 @@ def apply_setting(model: Family, setting: Setting) -> None:
 
 
 def resolved_choices(model: Family) -> dict[str, Any]:
-    """Return the values that ``"auto"`` was resolved to, by name, which a checkpoint must agree with."""
+    """Return the encodings, observation and length of a fitted model by name, which a checkpoint must agree with."""
     encodings = {"encoding": model.encoding_, "source_encoding": model.source_encoding_}
     return {**encodings, "observation": model.observation_, "length": model.length_}
 
 
 def checked_data(model: Family, X: Any, y: Any = None) -> Data:
     """Return ``X`` and ``y`` as ``Data`` after checking that the fitted ``model`` can read them.
+
+    Args:
+        model: a fitted model.
+        X: sequences, in any form that ``fit`` accepts.
+        y: targets, one for each item of ``X``, if the model is of p(y | x); else None.
 
     Raises:
         NotFittedError: if the model is not fitted.

@@ -69,10 +69,17 @@ class SequenceModel(Family):
         verbose: True shows progress, False shows nothing, and ``"auto"`` shows progress in a terminal or a notebook
             when the work takes longer than three seconds.
 
-    Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a data frame with the
-    columns step, seconds, log_prob, validation, objective, floor_hits; nats per unit), ``n_parameters_``,
-    ``converged_``, ``interrupted_``, ``fit_seconds_``, ``target_lengths_`` (lengths of targets in encoded steps, for
-    pairs under ``"stop"``; else None).
+    Attributes (fitted):
+        measure_: the kind of probability that scores are (``sequences.measure.Measure``), which decides whether two
+            models' scores are comparable.
+        encoding_, observation_, length_: the values of these arguments that were used, with ``"auto"`` resolved.
+        history_: data frame with a row for each step of training and the columns step, seconds, log_prob, validation,
+            objective, floor_hits; log-probabilities are in nats per frame, byte or symbol.
+        n_parameters_: number of free parameters.
+        converged_: True if training stopped because it converged.
+        interrupted_: True if Ctrl-C or SIGTERM ended ``fit``.
+        fit_seconds_: seconds that ``fit`` took.
+        target_lengths_: lengths of targets in encoded steps, for pairs (X, y) under ``length="stop"``; else None.
     """
 
     # -- fitting -------------------------------------------------------------------------------------------
@@ -84,16 +91,17 @@ class SequenceModel(Family):
         Args:
             X: a list of ``(T, D)`` arrays, of ``str`` or of 1-D integer arrays; or ``Sequences``.
             y: targets, one for each item of ``X``, to fit p(y | x); None fits p(x).
-            validation: ``"auto"`` lets networks hold out a tenth of the data, at most 10,000 units, for early stopping.
-                They hold out whole clusters if the sequences have three or more, so that training stops by speakers or
-                documents that were not seen; of a single sequence they hold out the first part. None holds out nothing.
-                Otherwise pass the sequences to validate on, or a pair (X, y) if there are targets.
+            validation: ``"auto"`` lets networks hold out a tenth of the data, at most 10,000 frames, bytes or symbols,
+                for early stopping. They hold out whole clusters if the sequences have three or more, so that training
+                stops by speakers or documents that were not seen; of a single sequence they hold out the first part.
+                None holds out nothing. Otherwise pass the sequences to validate on, or a pair (X, y) if there are
+                targets.
             sample_weight: weight of each sequence in the objective, shape ``(n,)``; None means 1 for every sequence.
 
-        Each sequence is learned as if it began at its first step: a past that it has is ignored, with a warning. The
-        sequences of ``validation`` are scored given their past.
+        Each sequence is learned as if it began at its first step: steps known to come before it (``Sequences(items,
+        past=...)``) are ignored, with a warning. The sequences of ``validation`` are scored given such earlier steps.
 
-        The first Ctrl-C or SIGTERM ends training: ``fit`` keeps the best parameters so far, warns, sets
+        The first Ctrl-C or SIGTERM signal ends training: ``fit`` keeps the best parameters so far, warns, sets
         ``interrupted_`` and returns.
 
         Raises:
@@ -109,6 +117,10 @@ class SequenceModel(Family):
     def learned_encoding(self, X: Any, y: Any = None) -> Encoding:
         """Return the encoding that ``fit`` would learn from these sequences, for use in ``fit_encoded``.
 
+        Args:
+            X: sequences, in any form that ``fit`` accepts.
+            y: targets, one for each item of ``X``, for a model of p(y | x); else None.
+
         Raises:
             ValueError: if the arguments or the sequences cannot be used, as in ``fit``.
         """
@@ -120,7 +132,12 @@ class SequenceModel(Family):
         """Fit the model with an ``encoding`` that is already fitted, so that several models share one alphabet and its
         units.
 
-        ``X``, ``y`` and ``validation`` mean the same as in ``fit``.
+        Args:
+            encoding: fitted transformation from raw data to the values that the model sees; it is used unchanged.
+            X: sequences, in any form that ``fit`` accepts.
+            y: targets, one for each item of ``X``, to fit p(y | x); None fits p(x).
+            validation: sequences for early stopping, or a pair (X, y); None holds out nothing, and ``"auto"`` lets
+                networks hold out a tenth of the data.
 
         Raises:
             ValueError: if the arguments or sequences cannot be used, as in ``fit``; or if ``warm_start`` is True and
@@ -139,6 +156,10 @@ class SequenceModel(Family):
     def check_data(self, X: Any, y: Any = None) -> None:
         """Raise an error if the fitted model cannot read ``X`` (and ``y``), the data that ``score`` would be given.
 
+        Args:
+            X: sequences, in any form that ``fit`` accepts.
+            y: targets, one for each item of ``X``, if the model is of p(y | x); else None.
+
         Raises:
             NotFittedError: if the model is not fitted.
             ValueError: if it cannot read the data; the message names the sequence and the step.
@@ -146,16 +167,20 @@ class SequenceModel(Family):
         checked_data(self, X, y)
 
     def log_prob_steps(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """Return ``log p(x_t | x_<t)`` for every raw unit of every sequence (of ``y`` given ``X``), in nats.
+        """Return ``log p(x_t | x_<t)`` in nats for every frame, byte or symbol of each sequence of ``X`` (or ``y``).
 
         There is one array for each sequence. Under ``length="stop"`` it has one more entry, the last, for the end of
-        the sequence. A sequence with a past (``Sequences(items, past=...)``) is scored given it, ``log p(x_t | past,
-        x_<t)``. The log-probability of a step that covers several bytes (a BPE piece) is placed on its last byte; the
-        bytes before it have 0.
+        the sequence. A sequence with earlier steps attached (``Sequences(items, past=...)``) is scored given them,
+        ``log p(x_t | past, x_<t)``. The log-probability of a step that covers several bytes (a BPE piece) is placed on
+        its last byte; the bytes before it have 0.
 
         A value is finite, or -inf if the model gives probability zero; it is never NaN. A sequence whose
         log-probabilities float32 cannot hold is computed in float64. For a sequence on disk with more than
         ``mapped.MAX_STEPS_IN_MEMORY`` steps, the result is on disk too, in a temporary file (``mapped.MappedArray``).
+
+        Args:
+            X: sequences to score, in any form that ``fit`` accepts; for a model of p(y | x), the sources.
+            y: targets to score, one for each source, for a model of p(y | x); else None.
 
         Raises:
             ValueError: if a sequence cannot be read, or if float64 cannot hold a log-probability; the message names the
@@ -164,7 +189,10 @@ class SequenceModel(Family):
         return self._log_prob_steps(checked_data(self, X, y))
 
     def _log_prob_steps(self, data: Data) -> list[np.ndarray]:
-        """Return ``log p(x_t | x_<t)`` for every raw unit of data that were checked, as ``log_prob_steps`` does."""
+        """Return ``log p(x_t | x_<t)`` in nats for every frame, byte or symbol of data that were checked.
+
+        There is one array for each sequence; under ``length="stop"`` its last entry is the end of the sequence.
+        """
         setting = self._setting()
         examples = setting.examples(data, on_disk=self._reads_from_disk, may_have_no_steps=True)
         names = "X" if data.y is None else "y"
@@ -175,6 +203,10 @@ class SequenceModel(Family):
         """Return the log-probability of each sequence in nats, shape ``(n,)``: the sum over its steps.
 
         The steps of sequences on disk are summed without being stored.
+
+        Args:
+            X: sequences to score, in any form that ``fit`` accepts; for a model of p(y | x), the sources.
+            y: targets to score, one for each source, for a model of p(y | x); else None.
         """
         data = checked_data(self, X, y)
         if self._reads_from_disk and any_mapped(data.scored):
@@ -186,9 +218,11 @@ class SequenceModel(Family):
         return totals(self._log_prob_steps(data))
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return the mean log-probability in nats per frame, byte or symbol, ``Σ log p / Σ units``.
+        """Return the mean log-probability in nats per frame, byte or symbol, ``Σ log p / Σ units``; higher is better.
 
-        Higher is better. For a model of p(y | x), pass the targets as ``y``; the units are then those of ``y``.
+        Args:
+            X: sequences to score, in any form that ``fit`` accepts; for a model of p(y | x), the sources.
+            y: targets to score, one for each source, for a model of p(y | x); the units are then those of ``y``.
         """
         data = Data.of(X, y)
         return float(self.log_prob(data.X, data.y).sum() / data.scored.n_units.sum())
@@ -199,18 +233,28 @@ class SequenceModel(Family):
         n is the number of scored units: frames, bytes or symbols; hmmlearn uses the same n. Because the steps of a
         sequence are not independent, this n overstates the information in the data. The criterion assumes that the fit
         is a maximum of the likelihood, which is not true of a network that was stopped early.
+
+        Args:
+            X: sequences to score, usually those that the model was fitted to.
+            y: targets to score, one for each item of ``X``, for a model of p(y | x); else None.
         """
         n = float(Data.of(X, y).scored.n_units.sum())
         return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
 
     def aic(self, X: Any, y: Any = None) -> float:
-        """Return Akaike's information criterion, ``2 n_parameters_ - 2 log p``; lower is better (Akaike 1974)."""
+        """Return Akaike's information criterion, ``2 n_parameters_ - 2 log p``; lower is better (Akaike 1974).
+
+        Args:
+            X: sequences to score, usually those that the model was fitted to.
+            y: targets to score, one for each item of ``X``, for a model of p(y | x); else None.
+        """
         return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())
 
     def score_error(self, X: Any, y: Any = None) -> float:
-        """Return the Monte Carlo standard error of ``score`` in nats per unit.
+        """Return the Monte Carlo standard error of ``score(X, y)`` in nats per frame, byte or symbol.
 
-        It is 0 unless ``measure_.kind`` is ``"estimate"``.
+        It is 0 for models that compute probabilities exactly or as a bound. Only models whose probabilities are means
+        over random draws (``measure_.kind`` is ``"estimate"``) have another value.
         """
         return 0.0
 
@@ -224,22 +268,23 @@ class SequenceModel(Family):
         pruning: PruningName = "best",
         random_state: Seed = 0,
     ) -> np.ndarray:
-        """Return the log-probability of each text summed over its tokenisations, in nats, shape ``(n,)``.
+        """Return the log-probability of each text summed over its tokenizations, in nats, shape ``(n,)``.
 
         ``log_prob`` uses only the canonical tokenisation, which the merges of a ``BPE`` give. The model may also spell
         the text in other pieces, so the text's probability is larger (Cao and Rimell 2021, *You should evaluate your
         language model on marginal likelihood over tokenisations*). The result is never below ``log_prob``, and equals
         it if texts have only one spelling. There is one value for each text, because the steps of different
-        tokenisations do not correspond. Under ``length="given"`` the text is taken as the beginning of an endless one,
-        with the end of a piece at its end. For each byte the model takes ``beam`` steps, one byte after another. A
-        model of p(y | x) scores ``y`` given ``X``.
+        tokenizations do not correspond. Under ``length="given"`` the text is taken as the beginning of an endless one,
+        with the end of a piece at its end. For each byte the model takes ``beam`` steps, one byte after another.
 
         Args:
-            beam: number of partial tokenisations that are continued from each byte, besides the canonical one. None
+            X: texts to score; for a model of p(y | x), the sources.
+            y: texts to score given ``X``, for a model of p(y | x); else None.
+            beam: number of partial tokenizations that are continued from each byte, besides the canonical one. None
                 keeps all, which is exact. Their number doubles about once for every byte, but an HMM merges all of them
-                into one belief and an n-gram merges those that end alike, so for these two the exact sum is feasible
-                for long texts too.
-            pruning: ``"best"`` keeps the most probable partial tokenisations and gives a certain lower bound. In a long
+                into one distribution of its hidden state, and an n-gram merges those that end alike, so for these two
+                the exact sum is feasible for long texts too.
+            pruning: ``"best"`` keeps the most probable partial tokenizations and gives a certain lower bound. In a long
                 text, a beam holds few of the possible combinations, so the gain per byte tends to nothing. ``"drawn"``
                 draws which ones to keep so that the probability is unbiased: the logarithm is below the truth on
                 average, and above it by x nats with probability at most ``exp(-x)``. Prefer it for long texts.
@@ -259,16 +304,18 @@ class SequenceModel(Family):
 
         Its attribute ``p_end`` is the probability that the sequence ends here instead, which is 0 under
         ``length="given"``. For symbols under ``"stop"``, the end is one more category, the last, so that
-        ``log_prob(x)`` equals ``stream().update(x)``. For vectors the distribution is conditioned on the sequence going
-        on, so that ``update(x) == log(1 - p_end) + log_prob(x)``. Its ``mean`` is NaN if none exists; for angles it is
-        the mean direction.
+        ``log_prob(x)`` equals what ``stream().update(x)`` returns. For vectors the distribution is conditioned on the
+        sequence going on, so that ``update(x) == log(1 - p_end) + log_prob(x)``. Its ``mean`` is NaN if none exists;
+        for angles it is the mean direction.
 
         Args:
             prefix: raw steps so far; None predicts the first step.
             source: the raw source that the target is conditioned on, for a model of p(y | x).
             inputs: for a model of p(x | inputs), the inputs of the prefix and of the step after it: an array ``(P + 1,
-                U)`` in the order of ``input_names_``, or a mapping from names to values.
-            times: for a model of p(x | times), the times of the prefix and of the step after it, shape ``(P + 1,)``.
+                U)`` for P steps of the prefix and U inputs in the order of ``input_names_``, or a mapping from names to
+                values.
+            times: for a model of p(x | times), the times of the P steps of the prefix and of the step after it, shape
+                ``(P + 1,)``.
         """
         return predict_next(self, prefix, source, with_times(inputs, times))
 
@@ -277,13 +324,13 @@ class SequenceModel(Family):
     ) -> Stream:
         """Return a ``Stream``, which scores and predicts one sequence as its steps arrive.
 
-        ``update(x_t)`` returns ``log p(x_t | past)`` in nats; ``predict_next()`` returns the distribution of the next
-        step.
+        Its method ``update(x_t)`` reads the next step and returns ``log p(x_t | earlier steps)`` in nats;
+        ``predict_next()`` returns the distribution of the step after those read so far.
 
         Args:
             source: the raw source that the sequence is conditioned on, for a model of p(y | x).
-            past: raw steps that came before the sequence, in the form of an item of ``Sequences.past``; None if it
-                begins here.
+            past: raw steps that came before the sequence, as one raw sequence of the kind that ``fit`` accepts; None if
+                it begins here.
             past_inputs: for a model of p(x | inputs), the inputs of the past; ``update(x, inputs=...)`` takes those of
                 x.
             past_times: for a model of p(x | times), the times of the past; ``update(x, time=...)`` takes the time of x.
@@ -313,7 +360,9 @@ class SequenceModel(Family):
         included.
 
         Args:
+            X: sequences to continue, in any form that ``fit`` accepts; for a model of p(y | x), the sources.
             k: number of steps ahead, in encoded steps: frames, symbols, or bytes or pieces of text.
+            y: beginnings of the targets to continue, for a model of p(y | x); else None.
             quantiles: increasing levels between 0 and 1; quantiles are of each feature by itself. For angles, levels q
                 and 1 - q give the ends of the shortest arc with probability 1 - 2 q, and level 0.5 gives the median
                 direction.
@@ -321,7 +370,7 @@ class SequenceModel(Family):
             top_k: for symbols, the number of most probable ones to list at each step; None lists all.
             random_state: seed of the paths; None uses the model's ``random_state``.
             inputs: for a model of p(x | inputs), the inputs of the k steps ahead for each sequence: an array ``(k, U)``
-                in the order of ``input_names_``, or a mapping from names to values.
+                of U inputs in the order of ``input_names_``, or a mapping from names to values.
             times: for a model of p(x | times), the times of the steps ahead for each sequence, shape ``(k,)``; None
                 continues the times of X at their step or frequency.
 
@@ -371,12 +420,16 @@ class SequenceModel(Family):
             source: the raw source that the draws are conditioned on, for a model of p(y | x).
             max_length: most steps to draw after the prefix if ``length`` is None.
             random_state: seed; None uses the model's ``random_state``.
-            temperature, top_k, top_p, min_p: changes to the distribution that is drawn from; see
-                ``seqmodels.generation.Decoding``.
+            temperature: draw from the probabilities to the power 1/temperature, normalised again; 0 takes the most
+                probable symbol. For vectors, see ``seqmodels.generation.Decoding``.
+            top_k: draw only from this many most probable symbols; None allows all.
+            top_p: draw only from the fewest most probable symbols whose probabilities sum to at least this number; None
+                allows all.
+            min_p: draw only from symbols at least this fraction as probable as the most probable one; None allows all.
             stop: strings that end a text: it ends after the first of them that the draws complete, which it contains.
             inputs: for a model of p(x | inputs), the inputs of the prefix and of the steps to draw: an array ``(P +
-                length, U)`` in the order of ``input_names_``, or a mapping from names to values. They determine the
-                length.
+                length, U)`` for P steps of the prefix and U inputs in the order of ``input_names_``, or a mapping from
+                names to values. They determine the length.
             times: for a model of p(x | times), the times of the prefix and of the steps to draw, which determine the
                 length.
 
@@ -409,11 +462,31 @@ class SequenceModel(Family):
         inputs: Any = None,
         times: Any = None,
     ) -> Iterator[Any]:
-        """Yield the steps after ``prefix`` of the sequence that ``sample(1)`` with the same arguments draws, as they
-        are drawn.
+        """Yield the steps after ``prefix`` of one randomly drawn sequence, as they are drawn.
 
-        The items are frames ``(D,)``, symbols, or non-empty strings of whole characters; the bytes of an unfinished
-        character are held back until it is complete. ``sample`` describes the arguments.
+        The sequence is the one that ``sample(1)`` with the same arguments returns. The items are frames ``(D,)``,
+        symbols, or non-empty strings of whole characters; the bytes of an unfinished character are held back until it
+        is complete.
+
+        Args:
+            prefix: raw steps with which the sequence begins, which are not yielded; None begins at the first step.
+            source: the raw source that the draw is conditioned on, for a model of p(y | x).
+            length: number of encoded steps to draw. None draws until the sequence ends (only under ``length="stop"``),
+                but at most ``max_length`` steps. A tagger needs none, because the source determines it.
+            max_length: most steps to draw if ``length`` is None.
+            random_state: seed; None uses the model's ``random_state``.
+            temperature: draw from the probabilities to the power 1/temperature, normalised again; 0 takes the most
+                probable symbol. For vectors, see ``seqmodels.generation.Decoding``.
+            top_k: draw only from this many most probable symbols; None allows all.
+            top_p: draw only from the fewest most probable symbols whose probabilities sum to at least this number; None
+                allows all.
+            min_p: draw only from symbols at least this fraction as probable as the most probable one; None allows all.
+            stop: strings that end a text: it ends after the first of them that the draws complete, which it contains.
+            inputs: for a model of p(x | inputs), the inputs of the prefix and of the steps to draw: an array ``(P +
+                length, U)`` for P steps of the prefix and U inputs in the order of ``input_names_``, or a mapping from
+                names to values.
+            times: for a model of p(x | times), the times of the prefix and of the steps to draw, which determine the
+                length.
 
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
@@ -438,7 +511,8 @@ class SequenceModel(Family):
         """Return the ``n`` most probable sequences of symbols or text that begin with ``prefix``, given ``source``,
         best first.
 
-        They are found by beam search, so a more probable sequence may have been missed.
+        They are found by beam search, so a more probable sequence may have been missed. Each ``Candidate`` has the raw
+        sequence as ``item`` and its ``log_prob`` in nats.
 
         Args:
             n: number of sequences to return.
@@ -447,9 +521,10 @@ class SequenceModel(Family):
             n_beams: number of partial sequences kept at each step; None keeps n, but at least 5.
             length: number of encoded steps after the prefix; under ``length="stop"``, None searches all sequences that
                 end at most ``max_length`` steps after it.
-            max_length: most encoded steps after the prefix; None means 1000, or given a source the default of
-                ``predict``.
-            alpha: exponent of the length normalisation (Wu et al. 2016); see ``seqmodels.generation.BeamSearch``.
+            max_length: most encoded steps after the prefix; None means 1000 or, if there is a source, the number that
+                ``predict`` uses by default.
+            alpha: exponent of the length normalisation (Wu et al. 2016): sequences of n steps are compared by ``log p /
+                ((6 + n) / 6)^alpha``; 0 compares log p itself, and ``"mean"`` compares ``log p / (n + 1)``.
 
         Raises:
             ValueError: if the model is of vectors, which cannot be enumerated, or if no possible sequence begins with
@@ -485,15 +560,16 @@ class SequenceModel(Family):
         alpha: float | Literal["mean"] = 0.0,
         batch_size: int = 64,
     ) -> list[Any]:
-        """Return the most probable raw target of each source in ``X``; the past of a source is not read.
+        """Return the most probable raw target of each source in ``X``, found by a search.
 
         Args:
-            X: sources, in any form that ``fit`` accepts.
+            X: sources, in any form that ``fit`` accepts; steps attached as the past of a source are not read.
             n_beams: number of partial sequences kept at each step (see ``n_best``). None keeps one, which is a greedy
                 search, unless the model can find the most probable target exactly, as an ``HMMTagger`` and taggers of
                 independent labels can.
-            n_best: number of targets for each source; the result is then a list of ``Candidate`` for each source, best
-                first, and shorter if there are fewer. At least as many partial sequences are kept.
+            n_best: number of targets for each source; the result is then for each source a list of ``Candidate``
+                (``item`` and ``log_prob``), best first, and shorter if there are fewer. At least as many partial
+                sequences are kept.
             prefix: raw beginning of every target, or a list with one beginning for each target.
             length: number of encoded steps of the targets after the prefix, one number or one for each target; required
                 under ``length="given"``, except for taggers.
@@ -502,7 +578,8 @@ class SequenceModel(Family):
                 steps of the source (``target_lengths_``; 1000 if that is unknown, as in files of earlier versions).
             max_ratio: number of additional steps that a target may have for each step of its source, on top of
                 ``max_length``.
-            alpha: exponent of the length normalisation (Wu et al. 2016); see ``seqmodels.generation.BeamSearch``.
+            alpha: exponent of the length normalisation (Wu et al. 2016): sequences of n steps are compared by ``log p /
+                ((6 + n) / 6)^alpha``; 0 compares log p itself, and ``"mean"`` compares ``log p / (n + 1)``.
             batch_size: number of sources searched at once. They must be of equal length, unless a network's encoder or
                 a neural tagger reads them.
 
@@ -558,8 +635,8 @@ class SequenceModel(Family):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one safetensors file at ``path``, which ``seqmodels.load`` reads.
 
-        Warn if it uses classes from outside seqmodels, because ``load`` must be given them: ``load(path,
-        classes=[MyModel])``.
+        A warning is issued if the model uses classes from outside seqmodels, because ``load`` must be given them:
+        ``load(path, classes=[MyModel])``.
 
         Raises:
             NotFittedError: if the model is not fitted.

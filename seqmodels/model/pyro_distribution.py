@@ -20,12 +20,12 @@ class Scorer(Protocol):
     length_: Length
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
-        """Return the log-probability of each raw sequence in nats, shape ``(n,)``."""
+        """Return the log-probability of each sequence of ``X``, or of ``y`` given ``X``, in nats, shape ``(n,)``."""
 
     def sample(
         self, n: int = 1, *, length: int | None = None, source: Any = None, random_state: int | None = None
     ) -> list[Any]:
-        """Draw ``n`` raw sequences and return them as a list."""
+        """Draw ``n`` raw sequences of ``length`` steps, given ``source`` for a model of p(y | x), as a list."""
 
 
 class SequenceDistribution(TorchDistribution):
@@ -59,7 +59,7 @@ class SequenceDistribution(TorchDistribution):
 
     @property
     def support(self) -> Any:
-        """The constraint on values: real vectors or integer symbols."""
+        """The Pyro constraint that says which values a sequence may have: real vectors or integer symbols."""
         if self.model.encoding_.reads == "vectors":
             return constraints.independent(constraints.real, 2)
         if isinstance(self.model.encoding_, OpenSymbols):
@@ -74,6 +74,9 @@ class SequenceDistribution(TorchDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log-probability of each raw sequence in nats, float64, shape ``(*batch,)``.
+
+        Args:
+            value: sequences of T steps, ``(*batch, T, D)`` for vectors of D features or ``(*batch, T)`` for symbols.
 
         Raises:
             ValueError: if ``value`` requires a gradient or its last axes are not those of a sequence.
@@ -96,7 +99,8 @@ class SequenceDistribution(TorchDistribution):
         """Draw independent sequences of shape ``(*sample_shape, *batch, T)`` or, for vectors, ``(*sample_shape, *batch,
         T, D)``.
 
-        The draws are seeded by torch's generator, which is also Pyro's.
+        ``batch`` is the shape of the distribution's batch, T the number of steps and D the number of features. The
+        draws are seeded by torch's generator, which is also Pyro's.
 
         Raises:
             ValueError: if the model has ``length="stop"``, because its draws then differ in length.

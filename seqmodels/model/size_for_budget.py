@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 
 def largest_size(count: Callable[[int], int], limit: int, step: int, name: str) -> int:
-    """Return the largest multiple of ``step`` for which ``count`` is at most ``limit``.
+    """Return the largest size, a multiple of ``step``, for which ``count(size)`` is at most ``limit``.
 
     Args:
         count: function from a size to a number of parameters, which grows with the size.
         limit: largest number of parameters allowed.
         step: the size is a multiple of this number.
-        name: name of the hyperparameter, for the error.
+        name: name of the hyperparameter that sets the size, for the error message.
 
     Raises:
         ValueError: if a model of size ``step`` already has more parameters.

@@ -31,8 +31,8 @@ def states_frame(
 
     Returns:
         Columns ``sequence`` (number of the sequence, from 0), ``name``, ``position`` (from 1), the times under their
-            own name if the sequences have times, ``symbol`` for symbols and texts, ``state``, and ``probability`` (that
-            of this state at this step).
+        own name if the sequences have times, ``symbol`` for symbols and texts, ``state``, and ``probability`` (that of
+        this state at this step).
     """
     import pandas as pd
 
@@ -52,7 +52,12 @@ def states_frame(
 
 
 def named_states(states: pd.Series, names: Sequence[str] | None, n_states: int) -> pd.Series:
-    """Return ``states`` with each number replaced by its name; unchanged if ``names`` is None.
+    """Return ``states`` with the number of each state replaced by its name; unchanged if ``names`` is None.
+
+    Args:
+        states: numbers of states from 0.
+        names: a name for each state, in the order of the numbers.
+        n_states: number of states of the model.
 
     Raises:
         ValueError: if there are not ``n_states`` names, or two of them are equal.

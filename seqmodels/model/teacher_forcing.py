@@ -27,11 +27,11 @@ class ForcedBatch:
     """A batch of held-out sequences in which each step is predicted from the true steps before it (teacher forcing).
 
     Attributes:
-        values: encoded steps of n sequences, padded, ``(n, T, D)`` or ``(n, T)``.
+        values: encoded steps of n sequences, padded, ``(n, T, D)`` for vectors or ``(n, T)`` for symbols.
         lengths: number of real steps of each sequence, ``(n,)``.
         source: encoded source of each target; None if the model has none.
         warm_up: number of first steps that are read but not evaluated.
-        n_past: number of first steps of each sequence that belong to its past and are not evaluated, ``(n,)``.
+        n_past: number of first steps of each sequence that came before it (its past) and are not evaluated, ``(n,)``.
         inputs: standardised inputs of each step, padded, ``(n, T, U)``; None if the model reads none.
     """
 
@@ -44,9 +44,10 @@ class ForcedBatch:
 
     @classmethod
     def from_examples(cls, examples: list[Example], n_steps: int, warm_up: int) -> ForcedBatch:
-        """Return a batch of the first ``n_steps`` steps of each example after its past.
+        """Return a batch of the first ``n_steps`` steps of each encoded sequence, besides its past.
 
-        Shorter examples are padded with their last step. The first ``warm_up`` steps are read but not evaluated.
+        The past are ``Example.n_past`` steps that came before the sequence. Shorter sequences are padded with their
+        last step. The first ``warm_up`` steps are read but not evaluated.
         """
         values = [example.values[: example.n_past + n_steps] for example in examples]
         padded = _padded(values)
@@ -58,10 +59,11 @@ class ForcedBatch:
 
     @torch.inference_mode()
     def steps(self, model: SequenceModel) -> Iterator[tuple[Prediction, Tensor, np.ndarray]]:
-        """Yield, for each evaluated step, the prediction for n sequences, the true values ``(n, ...)``, and ``rows
-        (m,)``.
+        """Yield the prediction of each evaluated step, its true values, and the sequences that have this step.
 
-        ``rows`` are the indices of the sequences for which the step is neither padding nor past.
+        Yields:
+            The prediction for n sequences, the true values of the step, ``(n, D)`` or ``(n,)``, and the indices
+            ``(m,)`` of the sequences for which the step is neither padding nor past.
         """
         inputs, time_column = self.inputs, None if model._input_scaling is None else model._input_scaling.time_column
         if inputs is not None and time_column is not None:  # NaN stands for one step after the time before
@@ -88,8 +90,15 @@ def forced_batches(model: SequenceModel, X: Any, y: Any, n_steps: int, random_st
 
     They come from ``BATCH`` (24) random sequences or, if there is only one long sequence, from as many windows (parts
     of equal length) spread over it. A window is read from its own start as if nothing had come before it, and is
-    evaluated after ``WARM_UP`` steps; a sequence with a past is read from as many steps before it. Only pairs whose
+    evaluated after ``WARM_UP`` (64) steps; of the past of a sequence, at most as many steps are read. Only pairs whose
     source has one of the ``SOURCE_LENGTHS`` (4) commonest lengths are used.
+
+    Args:
+        model: fitted model, which encodes the sequences.
+        X: held-out sequences, in any form that ``fit`` accepts.
+        y: targets, one for each item of ``X``, if the model is of p(y | x); else None.
+        n_steps: number of steps to evaluate, summed over all batches.
+        random_state: seed of the choice of sequences.
     """
     data = Data.of(X, y)
     steps_each = -(-n_steps // BATCH)

@@ -27,13 +27,13 @@ MAX_RANGES = 1 << 17  # ranges of an epoch in memory at once; with more, they ar
 
 @dataclass(slots=True)  # not frozen, like Example
 class Row:
-    """One sequence as a network reads it.
+    """One sequence as a network reads it: elements (symbols or vectors), a source for an encoder, and a weight.
 
     Attributes:
-        values: the L elements, symbols ``(L,)`` or vectors ``(L, D)``; the elements from ``first`` on are scored.
+        values: the L elements, symbols ``(L,)`` or vectors of D features ``(L, D)``; from ``first`` on they are scored.
         first: the index of the first scored element, which is not 0 if the row begins with a source.
-        source: the elements of the source for an encoder, (S,) or (S, D), or None.
-        weight: the weight of every step.
+        source: the S elements of the source for an encoder, (S,) or (S, D), or None.
+        weight: the weight of every step in the objective.
         has_end: True if the model predicts the end, which is then one more step.
         n_past: how many elements from ``first`` on are only context, whose log-probabilities do not count in sums.
         exogenous: the U exogenous inputs of each element, (L, U), or None if the network reads none.
@@ -52,9 +52,9 @@ class Row:
         """Return the row for an encoded example.
 
         Args:
-            example: the example.
+            example: encoded sequence, with a source if it has one.
             reads_source: True if an encoder reads the source; if not, the source becomes the beginning of the row.
-            has_end: True if the model predicts the end.
+            has_end: True if the model predicts the end of sequences.
         """
         if example.source is None or reads_source:
             known = (example.n_past, example.inputs)
@@ -70,7 +70,7 @@ class Row:
 
 @dataclass(slots=True)
 class StepRange:
-    """The steps ``begin .. end - 1`` of row number ``row`` in a list of rows."""
+    """A range of steps of one sequence: ``begin .. end - 1`` of row number ``row`` in a list of rows."""
 
     row: int
     begin: int
@@ -82,10 +82,11 @@ class StepRange:
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """Steps of B rows, padded on the right to T steps.
+    """Steps of B rows (sequences or parts of them), padded on the right to T steps.
 
     Attributes:
-        inputs, targets: symbols (B, T) or vectors (B, T, D); padding has any valid value.
+        inputs, targets: element before each step and element of the step: symbols (B, T), or vectors of D features
+            (B, T, D); padding has any valid value.
         is_start: True at the first step of a row, whose input is the learned start vector, (B, T).
         is_end: True at the step whose target is the end, (B, T).
         may_end: True where the model predicts the end as one of the events, (B, T).
@@ -94,9 +95,10 @@ class PaddedBatch:
             scored.
         past: the p elements before each step, oldest first, (B, T, p, D), NaN before the first, or None if p is 0. A
             missing value is replaced by the last one before it (see ``carried_forward``).
-        source, source_mask: for an encoder, the source (B, S) or (B, S, D), and a mask (B, S) that is False at padding.
+        source, source_mask: for an encoder, the source of S steps (B, S) or (B, S, D), and a mask (B, S) that is False
+            at padding.
         rows: for each of the B, the index of its row.
-        exogenous: the exogenous inputs of each step, (B, T, U), zero for padding, or None if the network reads none.
+        exogenous: the U exogenous inputs of each step, (B, T, U), zero for padding, or None if the network reads none.
         n_steps: how many steps are scored, without ends.
     """
 
@@ -116,7 +118,12 @@ class PaddedBatch:
 
 
 def weight_of(rows: list[Row], ranges: list[StepRange]) -> float:
-    """Return the sum of the weights of all scored steps in these ranges: that of ``PaddedBatch.step_weights``."""
+    """Return the sum of the weights of all scored steps in these ranges, as in ``PaddedBatch.step_weights``.
+
+    Args:
+        rows: sequences, each with the weight of its steps.
+        ranges: ranges of steps; each refers to a row by its index.
+    """
     return sum(rows[r.row].weight * max(0, r.end - max(r.begin, rows[r.row].first)) for r in ranges)
 
 
@@ -136,8 +143,8 @@ def assemble(
         ranges: the steps of each row of the batch.
         n_past: number of elements before each step in ``PaddedBatch.past``.
         device, dtype: where the batch is placed, and the type of its vectors.
-        aligned_sources: True if source and target have the same steps, of which the batch has the same ranges; False
-            puts whole sources into the batch.
+        aligned_sources: True if source and target have the same steps, so that the batch has the same range of both;
+            False puts whole sources into the batch.
     """
     width = max(1, *map(len, ranges))  # all may have ended, if other processes have other rows of the batch
     fields = _steps_of_rows([rows[r.row] for r in ranges], ranges, width, n_past)
@@ -166,7 +173,14 @@ def assemble(
 def _exogenous(
     rows: list[Row], ranges: list[StepRange], width: int, device: torch.device, dtype: torch.dtype
 ) -> Tensor | None:
-    """Return the U exogenous inputs of the steps of each range, zero for padding, ``(B, T, U)``, or None."""
+    """Return the U exogenous inputs of the steps of B ranges, padded with zeros, ``(B, T, U)``; None if rows have none.
+
+    Args:
+        rows: sequences with their exogenous inputs.
+        ranges: the B ranges of steps.
+        width: number of steps T after padding.
+        device, dtype: where the result is placed, and its type.
+    """
     parts = [rows[r.row].exogenous for r in ranges]
     known = [u[r.begin : r.end] for u, r in zip(parts, ranges, strict=True) if u is not None]
     if not known:
@@ -178,10 +192,10 @@ def _exogenous(
 
 
 def _steps_of_rows(rows: list[Row], ranges: list[StepRange], width: int, n_past: int) -> list[np.ndarray]:
-    """Return the fields of ``PaddedBatch`` from ``inputs`` to ``past`` as arrays, in this order.
+    """Return the fields of ``PaddedBatch`` from ``inputs`` to ``past``, in this order, as arrays for B ranges of steps.
 
     Args:
-        rows: the row of each range.
+        rows: the row (sequence) of each range.
         ranges: the B ranges.
         width: number of steps T after padding.
         n_past: number of elements before each step in ``past``.
@@ -223,10 +237,13 @@ def _steps_of_rows(rows: list[Row], ranges: list[StepRange], width: int, n_past:
 
 
 def carried_forward(values: np.ndarray, before: np.ndarray | None = None) -> np.ndarray:
-    """Return ``values (L, D)`` with each missing value replaced by the last observed value of its feature.
+    """Return values in which each missing one (NaN) is replaced by the last observed value of its feature.
 
-    Before the first observed value it is 0, the mean of standardised data. ``before (D,)`` are the last observed values
-    before these, if they do not begin their sequence.
+    Before the first observed value it is 0, the mean of standardised data.
+
+    Args:
+        values: L vectors of D features, ``(L, D)``.
+        before: the last observed values before these, ``(D,)``, if they do not begin their sequence; else None.
     """
     missing = np.isnan(values)
     if not missing.any():
@@ -239,9 +256,13 @@ def carried_forward(values: np.ndarray, before: np.ndarray | None = None) -> np.
 
 
 def _last_observed(values: np.ndarray, stop: int) -> np.ndarray | None:
-    """Return the last observed value of each feature before step ``stop`` of a row on disk, ``(D,)``, or NaN.
+    """Return the last observed value of each of D features before a step of a row on disk, ``(D,)``, or NaN.
 
     Return None if no value is missing, or for a row in memory, which is filled from its beginning.
+
+    Args:
+        values: the row's elements.
+        stop: the step, which is not looked at itself.
     """
     if not isinstance(values, OnDisk) or not values.has_missing:
         return None
@@ -261,9 +282,15 @@ def _steps_of_source(source: np.ndarray | None, steps: StepRange) -> np.ndarray 
 def pad_sources(
     sources: Sequence[np.ndarray | None], device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return sources padded on the right, ``(B, S)`` or ``(B, S, D)``, and their mask ``(B, S)``, False at padding.
+    """Pad B sources on the right to the length S of the longest, and return them with a mask.
 
-    Both are None if there are no sources. Vectors have this ``dtype``.
+    Args:
+        sources: symbols or vectors (D features) of each source; None for a row without a source.
+        device, dtype: where the result is placed, and the type of vectors.
+
+    Returns:
+        The sources, ``(B, S)`` or ``(B, S, D)``, and their mask ``(B, S)``, False at padding; both None if there are no
+        sources.
     """
     present = [source for source in sources if source is not None]
     if not present:
@@ -293,7 +320,7 @@ class Windowing:
         stride: number of steps from the beginning of a window to the next; None means half the context.
 
     Raises:
-        ValueError: if the windows would leave steps out.
+        ValueError: if ``stride`` is below 1 or above ``context``, so that steps would be left out.
 
     >>> Windowing(4).windows(10)
     [(0, 4, 0), (2, 6, 4), (4, 8, 6), (6, 10, 8)]
@@ -326,7 +353,9 @@ class Windowing:
     def window_of(self, position: int, window: int) -> int:
         """Return the first step of the window that scores step ``position``.
 
-        ``window`` is the first step of the window that scored the step before.
+        Args:
+            position: the step.
+            window: the first step of the window that scored the step before ``position``.
         """
         is_full = self.context is not None and position == window + self.context
         return window + self.hop if is_full else window
@@ -338,6 +367,8 @@ class Windowing:
 @dataclass(frozen=True)
 class Batching:
     """A division of an epoch into batches, for back-propagation through at most ``bptt`` steps at a time.
+
+    A range is a sequence or a part of one.
 
     Args:
         batch_size: number of ranges of steps in a batch, which have similar lengths.
@@ -351,7 +382,7 @@ class Batching:
     carries_state: bool
 
     def longest_range(self, rows: list[Row]) -> int:
-        """Return about how many steps a range may have.
+        """Return about how many steps the ranges may have into which ``rows`` (sequences) are divided.
 
         With ``carries_state`` a few long sequences are divided into about ``batch_size`` ranges, which are read side by
         side.
@@ -361,7 +392,7 @@ class Batching:
         return max(4 * self.bptt, -(-sum(row.n_steps for row in rows) // self.batch_size))
 
     def n_batches(self, rows: list[Row]) -> int:
-        """Return about how many training steps an epoch has."""
+        """Return about how many training steps an epoch over ``rows`` (sequences) has."""
         longest = self.longest_range(rows)
         n_ranges = sum(-(-row.n_steps // longest) for row in rows)
         if n_ranges > MAX_RANGES:
@@ -371,10 +402,10 @@ class Batching:
         return sum(-(-max(map(len, batch)) // self.bptt) for batch in batches)
 
     def _blocks(self, rows: list[Row], rng: np.random.Generator) -> Iterator[list[tuple[int, int, int]]]:
-        """Yield the parts of the data that are divided into batches together, as ``(row, first step, end)``.
+        """Yield the blocks of the data, each of which is divided into batches by itself, as ``(row, first step, end)``.
 
-        All rows are one part, unless they have more than ``MAX_RANGES`` ranges; a part then has about so many, cut from
-        places all over the data.
+        All rows are one block, unless they have more than ``MAX_RANGES`` ranges; a block then has about so many, cut
+        from places all over the data.
         """
         longest = self.longest_range(rows)
         n_ranges = sum(-(-row.n_steps // longest) for row in rows)
@@ -390,10 +421,14 @@ class Batching:
             yield [stretches[j] for j in part]
 
     def epoch(self, rows: list[Row], rng: np.random.Generator) -> Iterator[tuple[list[StepRange], bool]]:
-        """Yield the batches of an epoch: ranges of at most ``bptt`` steps, and True if they continue the last ones.
+        """Yield the batches of an epoch: ranges of at most ``bptt`` steps, and True if they continue the batch before.
 
         If they do, each range follows the range at the same place in the list before, and the network's state is
         carried on.
+
+        Args:
+            rows: training sequences.
+            rng: generator of the shuffling.
         """
         batches = (batch for block in self._blocks(rows, rng) for batch in self._batches(rows, block, rng))
         for batch in batches:
@@ -419,6 +454,13 @@ class Batching:
         """Return the steps ``start .. stop - 1`` of row number i as ranges of at most about ``longest`` steps.
 
         The ranges begin at a random offset or, with ``carries_state``, have about the same length.
+
+        Args:
+            i: number of the row.
+            row: the row.
+            start, stop: first step, and end.
+            longest: number of steps.
+            rng: generator of the offsets.
         """
         n = stop - start
         if n <= longest:
@@ -432,7 +474,7 @@ class Batching:
 
 
 def cut(steps: StepRange, offset: int, length: int) -> StepRange:
-    """Return at most ``length`` steps of a range from its step ``offset`` on; an empty range if it is shorter."""
+    """Return at most ``length`` steps of a range from its step ``offset`` on; an empty range if it ends before."""
     begin = min(steps.begin + offset, steps.end)
     return StepRange(steps.row, begin, min(steps.begin + offset + length, steps.end))
 
@@ -440,6 +482,6 @@ def cut(steps: StepRange, offset: int, length: int) -> StepRange:
 def _rounded_source_length(row: Row) -> int:
     """Return a key that is equal for rows whose sources have about the same length, within 5 %; 0 without a source.
 
-    Rows are sorted by it first and by their own length then.
+    Rows are sorted by it first, and then by their own length.
     """
     return 0 if row.source is None else 1 + round(20 * math.log(len(row.source)))

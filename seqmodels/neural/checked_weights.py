@@ -36,7 +36,7 @@ def build_with_weights(make: Callable[[], Module], arrays: Mapping[str, Any], *,
             in loops over them.
 
     Raises:
-        ValueError: if names or shapes differ from the module's, or weights are not finite numbers.
+        ValueError: if names or shapes differ from the module's, or weights are not finite float32 numbers.
     """
     check_numbers(arrays)
     largest_dimension = max((n for array in arrays.values() for n in array.shape), default=0)
@@ -55,7 +55,7 @@ def build_with_weights(make: Callable[[], Module], arrays: Mapping[str, Any], *,
 
 
 def check_numbers(arrays: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` unless all weights, by name, are finite float32 arrays."""
+    """Raise ``ValueError`` unless all weights, ``arrays`` by name, are float32 NumPy arrays of finite numbers."""
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or array.dtype != np.float32:
             kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
@@ -70,7 +70,12 @@ def check_numbers(arrays: Mapping[str, Any]) -> None:
 def check_shapes(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
     """Raise ``ValueError`` unless ``arrays`` are exactly the module's weights by name and shape.
 
-    Raise it also if tables that are not saved, such as sinusoids, are much larger than the weights.
+    Raise it also if the module's computed tables that are not saved, such as sinusoids, are much larger than the
+    weights.
+
+    Args:
+        module: the module that the weights are for; it may be on the device ``meta``.
+        arrays: weights by name.
     """
     expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     for name in sorted(expected.keys() ^ arrays.keys()):
@@ -101,10 +106,11 @@ def shapes_alone() -> Iterator[None]:
 
 
 class _WithoutRandomFills(TorchFunctionMode):
-    """A context in which modules are made without initialising their weights, which are loaded afterwards.
+    """A context in which modules are made without drawing their initial weights, which are loaded afterwards.
 
-    ``generators=False`` leaves the argument ``generator`` of other random draws out, which is not on the device
-    ``meta``.
+    Args:
+        generators: False leaves the argument ``generator`` out of other random draws, because generators cannot be on
+            the device ``meta``.
     """
 
     def __init__(self, *, generators: bool) -> None:

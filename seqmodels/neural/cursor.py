@@ -47,12 +47,14 @@ PROJECTED_UP_TO = 2_048  # symbols; with no more, each one's part of a step is c
 
 @dataclass(frozen=True)
 class NetworkState(Generic[State]):
-    """The state of n sequences before step ``position`` of their rows.
+    """The state of n sequences before step ``position`` of their rows, in the predictions of a ``NetworkCursor``.
+
+    A row is a sequence as the network reads it; it may begin with a source.
 
     Attributes:
         network_state: the state of the network.
         outputs: the P outputs of its head, from which step ``position`` is predicted, (n, P).
-        recent: the last w elements, (n, w) or (n, w, D), which are read again when a new window begins.
+        recent: the last w elements, symbols (n, w) or vectors (n, w, D), which are read again when a new window begins.
         filled: the same elements with each missing value replaced by the last observed one of its feature, for
             observations that depend on past elements.
         position: the number of the next step.
@@ -84,10 +86,10 @@ class NetworkState(Generic[State]):
 
 @dataclass(frozen=True)
 class NetworkCursor(Generic[State]):
-    """A cursor that makes the one-step predictions of a fitted module by calling it.
+    """A cursor that predicts a sequence step by step by calling a fitted module, in windows of long sequences.
 
     Attributes:
-        module: the fitted network with its embedding and head.
+        module: the fitted network with its embedding and head (output layer).
         observation: the observation whose parameters are the module's outputs.
         windowing: the windows in which long sequences are read.
     """
@@ -100,8 +102,10 @@ class NetworkCursor(Generic[State]):
     def start(self, source: Source = None, n: int = 1) -> NetworkState[State]:
         """Return the state of n sequences before the first scored step.
 
-        A network without an encoder reads the source as the row's beginning. Sources for an encoder may have different
-        lengths.
+        Args:
+            source: encoded source of all sequences, or a list with one for each. A network without an encoder reads it
+                as the row's beginning. Sources for an encoder may have different lengths. None: there is none.
+            n: number of sequences.
         """
         parameter = next(self.module.parameters())
         vectors = self.module.spec.reads == "vectors"
@@ -125,9 +129,14 @@ class NetworkCursor(Generic[State]):
 
     @torch.no_grad()
     def advance(self, state: NetworkState[State], x: Tensor) -> NetworkState[State]:
-        """Return the state after the next element of each sequence, ``x (n,)`` or ``(n, D)``.
+        """Return the state after the next element of each sequence; at the end of a window the next one begins.
 
-        At the end of a window the next one begins.
+        Args:
+            state: state before the element.
+            x: the elements, symbols ``(n,)`` or vectors of D features ``(n, D)``.
+
+        Raises:
+            ValueError: if the step's exogenous inputs have not been given.
         """
         _refuse_unread(state)
         recent, filled = self._with_steps(state, x.unsqueeze(1))
@@ -147,7 +156,11 @@ class NetworkCursor(Generic[State]):
 
     @torch.no_grad()
     def given(self, state: NetworkState[State], inputs: Tensor) -> NetworkState[State]:
-        """Return the state after the exogenous inputs ``(n, U)`` of the next step were given."""
+        """Return the state after the U exogenous inputs ``(n, U)`` of the next step were given.
+
+        Raises:
+            ValueError: if they were given before.
+        """
         assert state.exogenous is not None, "the module reads exogenous inputs"
         if not state.n_unread:
             raise ValueError("the inputs of the next step are given already")
@@ -157,7 +170,15 @@ class NetworkCursor(Generic[State]):
 
     @torch.no_grad()
     def read(self, state: NetworkState[State], x: Tensor) -> NetworkState[State]:
-        """Return the state after T more elements of each sequence, ``x (n, T)`` or ``(n, T, D)``, read in one call."""
+        """Return the state after T more elements of each sequence, read in one call.
+
+        Args:
+            state: state before the elements.
+            x: the elements, symbols ``(n, T)`` or vectors of D features ``(n, T, D)``.
+
+        Raises:
+            ValueError: if the next step's exogenous inputs have not been given.
+        """
         _refuse_unread(state)
         (recent, filled), length = self._with_steps(state, x), x.shape[1]
         position, window = state.position + length, state.window
@@ -180,7 +201,7 @@ class NetworkCursor(Generic[State]):
         """Return the state before step ``position``, computed by reading its window from the first step ``window`` on.
 
         Args:
-            recent: the last elements, at least those of the window.
+            recent: the last w elements, symbols ``(n, w)`` or vectors ``(n, w, D)``, at least those of the window.
             filled: the same with missing values replaced by the last observed ones.
             position: the number of the next step.
             window: the first step of the window.
@@ -190,7 +211,11 @@ class NetworkCursor(Generic[State]):
         return self._read(NetworkState(start, recent, recent, filled, position, window, first), position - window + 1)
 
     def _with_steps(self, state: NetworkState[State], x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``recent`` and ``filled`` of a state with T more elements appended, ``x (n, T)`` or ``(n, T, D)``."""
+        """Return ``recent`` and ``filled`` of a state with T more elements appended, ``x (n, T)`` or ``(n, T, D)``.
+
+        ``recent`` are the last elements, and ``filled`` the same with missing values replaced by the last observed
+        ones.
+        """
         x = x.to(state.recent)
         recent = torch.cat([state.recent, x], dim=1)
         if not self.observation.n_past:
@@ -198,10 +223,13 @@ class NetworkCursor(Generic[State]):
         return recent, torch.cat([state.filled, self._filled(x, state.filled)], dim=1)
 
     def _filled(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """Return ``x (n, T, D)`` with each missing value replaced by the last observed one of its feature.
+        """Return T vectors of n sequences with missing values (NaN) replaced by the last observed one of the feature.
 
-        Before the first observed value it is 0. ``before (n, w, D)`` are elements before these, filled already. Symbols
-        are unchanged.
+        Before the first observed value it is 0. Symbols are unchanged.
+
+        Args:
+            x: the vectors, ``(n, T, D)``.
+            before: w vectors before these, filled already, ``(n, w, D)``; None: there are none.
         """
         if not x.is_floating_point() or not bool(x.isnan().any()):
             return x
@@ -213,7 +241,7 @@ class NetworkCursor(Generic[State]):
         return torch.stack(steps, 1)
 
     def _read(self, state: NetworkState[State], n_inputs: int) -> NetworkState[State]:
-        """Return the state after the network has read the last ``n_inputs`` of the elements in ``state.recent``."""
+        """Return the state after the network has read its last ``n_inputs`` inputs, elements of ``state.recent``."""
         inputs = self.last_inputs(state.recent, state.position, state.first, n_inputs)
         exogenous = None if state.exogenous is None else state.exogenous[:, -n_inputs:]
         outputs, network_state = self.module(*inputs, state.network_state, exogenous)
@@ -223,7 +251,7 @@ class NetworkCursor(Generic[State]):
         """Return the last T = ``n_inputs`` inputs of the network before step ``position``, and two masks.
 
         Args:
-            recent: the last elements, ``(n, w)`` or ``(n, w, D)``.
+            recent: the last w elements of n sequences, symbols ``(n, w)`` or vectors of D features ``(n, w, D)``.
             position: the number of the next step.
             first: the first scored step of the row.
             n_inputs: the number of inputs.
@@ -242,10 +270,10 @@ class NetworkCursor(Generic[State]):
 
     @torch.no_grad()
     def distribution(self, state: NetworkState[State]) -> Prediction:
-        """Return the prediction of the next step.
+        """Return the prediction of the next step of each sequence: its distribution, and the probability of the end.
 
         Raises:
-            ValueError: if the source has ended.
+            ValueError: if the source has ended, or if the step's exogenous inputs have not been given.
         """
         if state.n_steps is not None and state.is_over:
             raise past_the_source(state.n_steps)
@@ -285,32 +313,37 @@ def _refuse_unread(state: NetworkState[Any]) -> None:
 class StepInputs(ABC):
     """A map from an element to all that it contributes to a step: to the network, and directly to the head's outputs.
 
-    The direct part is the linear skip past the network, and the head's bias.
+    The direct part is the linear skip (a map from the last vector to the outputs), and the head's bias.
     """
 
     @abstractmethod
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the contributions of elements ``x (n,)`` or ``(n, D)`` to a step.
+        """Return the contributions of n elements, symbols ``(n,)`` or vectors of D features ``(n, D)``, to a step.
 
         Returns:
-            projected: the stepper's input map of the embedded elements, ``(n, m)``.
+            projected: the embedded elements after the affine map with which the stepper begins, ``(n, m)``.
             past_network: what is added to the P outputs directly, ``(n, P)``, or ``(P,)`` if it is the same for all.
         """
 
     @abstractmethod
     def of_array(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same for one element ``x ()`` or ``(D,)`` on the CPU, as arrays ``(m,)`` and ``(P,)``."""
+        """Return the contributions of one element, a symbol ``()`` or a vector ``(D,)``, to a step, on the CPU.
+
+        Returns:
+            The embedded element after the affine map with which the stepper begins, ``(m,)``, and what is added to the
+            P outputs directly, ``(P,)``.
+        """
 
 
 @dataclass(frozen=True)
 class SymbolInputs(StepInputs):
-    """The contributions of symbols to a step, which are rows of a table.
+    """The contributions of symbols to a step of the network, which are rows of a table.
 
     Attributes:
-        table: the stepper's input map of each symbol's embedding, ``(V, m)``; for large alphabets the embeddings
-            themselves, ``(V, d_model)``.
-        input_map: for large alphabets, the stepper's input map; None if the table is mapped already.
-        bias: the head's bias, ``(P,)``.
+        table: each symbol's embedding after the affine map with which the stepper begins, ``(V, m)``; for large
+            alphabets the embeddings themselves, ``(V, d_model)``.
+        input_map: for large alphabets, that affine map; None if the table is mapped already.
+        bias: the bias of the P outputs, ``(P,)``.
     """
 
     table: Tensor
@@ -347,8 +380,8 @@ class VectorInputs(StepInputs):
     Attributes:
         transform: the transform of features before they are embedded.
         reads_missing: True if NaN is read as 0 and marked in a mask.
-        both: maps features, followed by the mask, to ``m + P`` numbers: their contributions to the step and to the
-            outputs.
+        both: maps features, followed by the mask, to ``m + P`` numbers: their contributions to the step (m) and to the
+            P outputs.
         m: how many of these numbers belong to the step.
     """
 
@@ -402,14 +435,16 @@ class VectorInputs(StepInputs):
 class SteppedState(Generic[StepperState]):
     """The state of a ``StepperCursor`` for n sequences before step ``position`` of their rows.
 
+    A row is a sequence as the network reads it; it may begin with a source.
+
     Attributes:
         stepper_state: the state of the stepper.
-        outputs: the P outputs of the network's head, (n, P).
+        outputs: the P outputs of the network's head, from which step ``position`` is predicted, (n, P).
         position: the number of the next step.
         window: the first step of the current window.
         first: the first scored step.
-        recent: the last w elements, which a new window reads again, as a tuple of consecutive parts, each (n, .) or (n,
-            ., D); w is 0 if there are no windows.
+        recent: the last w elements, which a new window reads again, as a tuple of consecutive parts, each (n, .) or
+            (n, ., D); w is 0 if there are no windows.
         ahead: the stepper's state in the next window, which overlaps this one and whose steps are taken alongside; or
             None.
     """
@@ -425,13 +460,13 @@ class SteppedState(Generic[StepperState]):
 
 @dataclass(frozen=True)
 class StepperCursor(Generic[State, StepperState]):
-    """A cursor that makes the same predictions as ``base``, up to rounding, with the network's ``stepper``.
+    """A cursor that makes the same predictions as ``base``, up to rounding, by the network's fast single steps.
 
     Attributes:
         base: the cursor that calls the module.
         stepper: computes single steps of its network.
         inputs: what an element contributes to a step.
-        weight: the head's weights, (d, P).
+        weight: the head's weights, (d, P), for P outputs.
         beginning: the state of one sequence before its first step, or None if it depends on a source.
     """
 
@@ -445,8 +480,12 @@ class StepperCursor(Generic[State, StepperState]):
     def from_network_cursor(cls, base: NetworkCursor[Any], *, compiled: bool = False) -> StepperCursor[Any, Any] | None:
         """Return the faster cursor for ``base``, or None if there is none.
 
-        There is none for networks without a ``stepper``, with exogenous inputs, or that do not read past elements, and
-        for observations that depend on past elements. ``compiled`` uses the network's ``compiled_stepper``.
+        There is none for networks without a ``stepper`` (fast single steps), with exogenous inputs, or that do not read
+        past elements, and for observations that depend on past elements.
+
+        Args:
+            base: the cursor that calls the module.
+            compiled: True to use single steps that numba compiles (the network's ``compiled_stepper``).
         """
         module = base.module
         if base.observation.n_past or not module.network.reads_past or module.exogenous is not None:
@@ -460,9 +499,13 @@ class StepperCursor(Generic[State, StepperState]):
     @staticmethod
     @torch.no_grad()
     def _made(base: NetworkCursor[Any], *, compiled: bool) -> MadeOfWeights | None:
-        """Return stepper, inputs, head's weights and beginning of a cursor; None if the network has no stepper.
+        """Return stepper, inputs, head's weights and first state of a cursor; None if the network has no stepper.
 
         They depend on the module's weights only, and are kept for other cursors of it.
+
+        Args:
+            base: the cursor that calls the module.
+            compiled: True to use the network's ``compiled_stepper``.
         """
         module = base.module
         stepper = module.network.compiled_stepper() if compiled else module.network.stepper()
@@ -521,13 +564,15 @@ class StepperCursor(Generic[State, StepperState]):
         return self._converted(self.base.read(network_state, x))
 
     def _read_as(self, x: Tensor) -> Tensor:
-        """Return elements on the network's device, and vectors in its precision."""
+        """Return elements (symbols or vectors) on the network's device, and vectors in its precision."""
         return x.to(self.weight) if x.is_floating_point() else x.to(self.weight.device)
 
     def windows(
         self, state: SteppedState[StepperState] | ArrayState, window: int, begin_ahead: Callable[[], Any]
     ) -> tuple[Any, Any]:
         """Return the stepper's states before the next step in two windows: the one that scores it, and the one after.
+
+        Windows overlap, so a step can be read in both.
 
         Args:
             state: the state of the cursor.
@@ -545,7 +590,7 @@ class StepperCursor(Generic[State, StepperState]):
 
     @cached_property
     def _may_read_ahead(self) -> bool:
-        """True if no more than two windows overlap, so that the next one can be read alongside."""
+        """True if no more than two windows overlap, so that the next window can be read alongside the current one."""
         context = self.base.windowing.context
         return context is not None and 2 * self.base.windowing.hop >= context
 
@@ -559,7 +604,10 @@ class StepperCursor(Generic[State, StepperState]):
         return is_plain and self._array_steps is not None
 
     def _n_drawn_by_stepper(self, state: SteppedState[StepperState]) -> int:
-        """Return how many steps the stepper itself can draw from here, at most up to where a window begins or ends."""
+        """Return how many symbols the stepper itself can draw at once from ``state``, at most; 0 if it cannot.
+
+        It draws only up to where a window begins or ends.
+        """
         windowing, position, before = self.base.windowing, state.position + 1, state.stepper_state
         if not isinstance(self.inputs, SymbolInputs) or self.inputs.input_map is not None:
             return 0
@@ -605,7 +653,11 @@ class StepperCursor(Generic[State, StepperState]):
     def in_new_window(self, recent: Tensor, position: int, window: int, first: int) -> SteppedState[StepperState]:
         """Return the state before step ``position``, computed by reading its window from the first step ``window`` on.
 
-        ``recent (n, w)`` or ``(n, w, D)`` are the last elements, and ``first`` is the first scored step of the row.
+        Args:
+            recent: the last w elements of n sequences, ``(n, w)`` or ``(n, w, D)``, at least those of the window.
+            position: the number of the next step.
+            window: the first step of the window.
+            first: the first scored step of the row.
         """
         inputs = self.base.last_inputs(recent, position, first, position - window + 1)
         prefilled = self.stepper.prefill(self.base.module.embed(*inputs))
@@ -616,9 +668,11 @@ class StepperCursor(Generic[State, StepperState]):
         return SteppedState(state, outputs, position, window, first, (recent,))
 
     def _head(self, hidden: Tensor, past_network: Tensor) -> Tensor:
-        """Return the outputs ``W hidden + past_network``, ``(n, P)``, for hidden states ``(n, d)``.
+        """Return the P outputs ``W hidden + past_network`` of n sequences, ``(n, P)``.
 
-        ``past_network`` is what the last element contributes directly, with the head's bias.
+        Args:
+            hidden: hidden states, ``(n, d)``.
+            past_network: what the last element contributes directly, with the head's bias, ``(n, P)`` or ``(P,)``.
         """
         return torch.addmm(past_network, hidden, self.weight)
 
@@ -631,7 +685,7 @@ class StepperCursor(Generic[State, StepperState]):
 
     @property
     def _observation(self) -> Observation:
-        """The observation, with the weights that its parameters share at all steps taken from the module."""
+        """The observation, bound to the module's weights that all steps share."""
         return self.base.observation.bound(self.base.module.shared)
 
     def single_steps(self) -> ArraySteps | None:
@@ -660,7 +714,10 @@ class StepperCursor(Generic[State, StepperState]):
 
 
 class ArrayState(NamedTuple):
-    """A ``SteppedState`` of one sequence, as arrays without a batch axis; ``recent`` is a tuple of single elements."""
+    """The state of one sequence in ``ArraySteps``: a ``SteppedState`` as NumPy arrays without a batch axis.
+
+    ``recent`` is a tuple of single elements.
+    """
 
     stepper_state: Any
     outputs: np.ndarray
@@ -673,14 +730,14 @@ class ArrayState(NamedTuple):
 
 @dataclass(frozen=True)
 class ArraySteps:
-    """A reader of single steps of one sequence on NumPy arrays, whose calls cost a third of torch's (``SingleSteps``).
+    """A reader of single steps of one sequence on NumPy arrays, whose calls cost a third of torch's.
 
-    Its form of a state is ``ArrayState``.
+    It follows the protocol ``SingleSteps``; its form of a state is ``ArrayState``.
 
     Attributes:
         cursor: the cursor whose steps these are.
-        step: the stepper's ``array_step``.
-        weight: the head's weights, (d, P).
+        step: the stepper's ``array_step``, which computes a step of the network.
+        weight: the head's weights, (d, P), for P outputs.
         observation: the observation, bound to the module's shared weights.
         has_end: True if the last output is the logit of the end.
         no_elements: an empty array (0,) or (0, D) with the type of elements.
@@ -694,7 +751,7 @@ class ArraySteps:
     no_elements: np.ndarray
 
     def enter(self, state: SteppedState[Any]) -> ArrayState:
-        """Return the state as arrays, which share its memory."""
+        """Return a cursor's state of one sequence as NumPy arrays, which share its memory."""
         stepper = self.cursor.stepper
         ahead = None if state.ahead is None else stepper.in_arrays(state.ahead)
         outputs, recent = state.outputs[0].numpy(), tuple(torch.cat(state.recent, 1)[0].numpy())
@@ -703,7 +760,7 @@ class ArraySteps:
         )
 
     def leave(self, at: ArrayState) -> SteppedState[Any]:
-        """Return the state as tensors, which share the memory of ``at``."""
+        """Return the state of one sequence as the cursor's tensors, which share the memory of the arrays ``at``."""
         stepper, outputs, recent = self.cursor.stepper, torch.from_numpy(at.outputs[None]), (self._stacked(at.recent),)
         ahead = None if at.ahead is None else stepper.in_tensors(at.ahead)
         return SteppedState(
@@ -717,10 +774,17 @@ class ArraySteps:
     def draw(
         self, state: SteppedState[Any], x: np.ndarray, uniform: np.ndarray, may_end: bool
     ) -> tuple[np.ndarray, SteppedState[Any]]:
-        """Read the last symbol ``x (1,)`` of one sequence and draw the next T symbols.
+        """Read the last symbol of one sequence and draw the next T symbols.
 
-        They are drawn by the inverse cdf at ``uniform (T, 1)``. Return them, ``(T, 1)``, where V stands for the end,
-        and the state before the step of the last one.
+        Args:
+            state: state before the last symbol.
+            x: the last symbol, ``(1,)``.
+            uniform: random numbers from 0 to 1, at which the inverse cdf is taken, ``(T, 1)``.
+            may_end: True if the end may be drawn.
+
+        Returns:
+            The drawn symbols, ``(T, 1)``, where the number of symbols V stands for the end, and the state before the
+            step of the last one.
         """
         at, symbol, drawn = self.enter(state), x[0], np.empty((len(uniform), 1), np.int64)
         n_symbols = self.cursor.base.module.spec.size
@@ -732,7 +796,7 @@ class ArraySteps:
         return drawn, self.leave(at)
 
     def read(self, state: SteppedState[Any], values: np.ndarray) -> SteppedState[Any]:
-        """Return the state after the next T elements of one sequence, ``(T,)`` or ``(T, D)``."""
+        """Return the state after the next T elements of one sequence, symbols ``(T,)`` or vectors ``(T, D)``."""
         at = self.enter(state)
         with silent_overflow():
             for x in values:
@@ -764,7 +828,7 @@ class ArraySteps:
         return None if state is None else self.cursor.stepper.in_arrays(state)
 
     def _log_prob(self, at: ArrayState, x: np.ndarray) -> float:
-        """Return the log-probability, in nats, that the sequence continues with the element ``x``."""
+        """Return the log-probability, in nats, that the sequence in state ``at`` continues with the element ``x``."""
         if not self.has_end:
             return self.observation.step_log_prob(at.outputs, x)
         nats, end = self.observation.step_log_prob(at.outputs[:-1], x), float(at.outputs[-1])
@@ -774,7 +838,7 @@ class ArraySteps:
 
 
 def draw_symbol(outputs: np.ndarray, n_symbols: int, uniform: float, may_end: bool) -> int:
-    """Draw one of V symbols, or the end, by the inverse cdf at ``uniform``.
+    """Draw one of V symbols, or the end, by the inverse cdf at ``uniform``; the end is returned as the number V.
 
     Args:
         outputs: the P outputs of the head: first V logits and, if there is an end, last the logit of its probability.

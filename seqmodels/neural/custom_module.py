@@ -26,8 +26,8 @@ TOLERANCE = 1e-8  # for float64 outputs of order one
 class CausalModel(NeuralModel):
     """A model whose hidden states are the outputs of a causal module: ``hidden_t = module(input_1 .. input_t)[t]``.
 
-    It is trained and scored on windows of ``context`` steps, as ``Transformer`` is. Streaming computes the whole window
-    again at every step.
+    It is trained and scored on windows of ``context`` steps, as ``Transformer`` is. When it generates step by step, it
+    computes the whole window again at every step.
 
     ``nn.Dropout`` in the module draws from the fit's own generator; other random operations in training draw from
     torch's global one. A model made with an instance cannot be saved; a model made with a class or function is loaded
@@ -41,7 +41,8 @@ class CausalModel(NeuralModel):
         stride: number of steps from a window to the next in scoring and generation; None: half the context.
         architecture: an ``Architecture``: whether embeddings are tied and scaled.
 
-    The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
+    Learning rate, batch size and limits of training are described at ``TrainingOptions``; encoding, observation, seed,
+    device and precision at ``SequenceModel``.
 
     Raises:
         ValueError: from ``fit``, a module of other shapes, or whose outputs depend on later inputs or on other
@@ -87,7 +88,9 @@ class CausalModel(NeuralModel):
 def from_module(module: nn.Module | Callable[[int], nn.Module], d_model: int, **hyperparameters: Any) -> CausalModel:
     """Return a ``CausalModel`` of a causal module, whose shapes and causality are checked at once.
 
-    The arguments are those of ``CausalModel``; ``hyperparameters`` are all others by name.
+    A causal module maps inputs ``(B, T, d_model)`` to outputs of the same shape, of which those of step t depend on
+    inputs up to step t only. ``module`` is an ``nn.Module``, or a class or function that makes one from the width
+    ``d_model``; ``hyperparameters`` are all other arguments of ``CausalModel`` by name.
 
     >>> class Convolution(nn.Module):
     ...     def __init__(self, d_model):
@@ -110,7 +113,7 @@ def from_module(module: nn.Module | Callable[[int], nn.Module], d_model: int, **
 
 
 class CausalNetwork(Network[Tensor]):
-    """A causal module as a ``Network`` whose state is all inputs so far, ``(n, t, d_model)``.
+    """A causal module as a ``Network``, whose state is all inputs of n sequences so far (t steps), ``(n, t, d_model)``.
 
     Every call of the module reads all of them again.
 
@@ -129,7 +132,10 @@ class CausalNetwork(Network[Tensor]):
                     setattr(parent, name, Dropout(child.p))
 
     def start(self, n: int, source: Source | None = None) -> Tensor:
-        """Return the state before the first input, ``(n, 0, d_model)``, with the dtype of the module's weights."""
+        """Return the state of ``n`` sequences before the first input: no inputs yet, ``(n, 0, d_model)``.
+
+        ``source`` is ignored. The dtype is that of the module's weights.
+        """
         like = next(self.module.parameters(), torch.zeros(()))
         return like.new_zeros(n, 0, self.d_model)
 
@@ -141,7 +147,10 @@ class CausalNetwork(Network[Tensor]):
 
 @torch.no_grad()
 def check_causal(module: nn.Module, d_model: int) -> None:
-    """Raise ``ValueError`` unless the outputs of step t depend only on steps up to t of their own sequence."""
+    """Raise ``ValueError`` unless the outputs of step t depend only on inputs up to step t of the same sequence.
+
+    The module is tried on short random inputs ``(B, T, d_model)``, and must return outputs of the same shape.
+    """
     module = copy.deepcopy(module).double().cpu().eval()
     generator = torch.Generator().manual_seed(0)
     shape = (2, STEPS_CHECKED, d_model)

@@ -21,7 +21,7 @@ REACH = 10.0  # encoded units up to which the end of an interval is read unchang
 
 @dataclass(frozen=True)
 class IOSpec:
-    """The sizes and kinds of inputs and outputs that the embedding and the head of a network must fit.
+    """The sizes and kinds of inputs and outputs that a network's embedding and head (output layer) must fit.
 
     Attributes:
         reads: ``"vectors"`` or ``"symbols"``, the kind of a step.
@@ -33,8 +33,8 @@ class IOSpec:
         source: the kind of a source's steps in a network with an encoder, or None if it is the same as the target's.
         has_missing: True if features of vectors may be missing (NaN), which is then marked in a mask that is an input
             too.
-        has_first: True if the linear skip of vectors has a constant of its own for the first step, which has no last
-            vector.
+        has_first: True if the linear skip of vectors (a direct map from the last vector to the outputs) has a constant
+            of its own for the first step, which has no last vector.
         n_exogenous: how many exogenous inputs are known at each step.
     """
 
@@ -51,12 +51,12 @@ class IOSpec:
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """The kind of a source's steps, for a source with an embedding of its own.
+    """The kind of a source's steps, for a source that has an embedding of its own in an encoder.
 
     Attributes:
         reads: ``"vectors"`` or ``"symbols"``.
         size: number of features D of vectors, or number of symbols V.
-        values: for vectors, the kind of values that each feature has.
+        values: for vectors, the kind of values that each feature has, such as ``"reals"`` or ``"counts"``.
     """
 
     reads: Literal["vectors", "symbols"]
@@ -68,7 +68,7 @@ class LogCounts(nn.Module):
     """A map of count features n to ``log(1 + n)``, which keeps large counts in range; other features stay as they are.
 
     Args:
-        values: the kind of values of each feature.
+        values: the kind of values of each feature; those of kind ``"counts"`` are mapped.
     """
 
     def __init__(self, values: tuple[Values, ...]) -> None:
@@ -80,15 +80,20 @@ class LogCounts(nn.Module):
 
 
 class NearEnds(nn.Module):
-    """A map that clips the ends of intervals to ±``REACH``; infinite ends are encoded as much larger numbers."""
+    """A map that clips the ends of intervals to ±10, because infinite ends are encoded as much larger numbers."""
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Return ``frames (..., 2D)``, lower and upper ends of D intervals, clipped to ``-REACH .. REACH``."""
+        """Return ``frames (..., 2D)``, lower and upper ends of D intervals, clipped to ``-10 .. 10`` (``REACH``)."""
         return frames.clamp(-REACH, REACH)
 
 
 class Embedding(nn.Module):
-    """An embedding of symbols ``(...)`` by a table, or of vectors ``(..., D)`` by a linear map, ``(..., d_model)``."""
+    """An embedding ``(..., d_model)`` of symbols ``(...)`` by a table, or of D features ``(..., D)`` by a linear map.
+
+    Args:
+        spec: kind of the steps, and number of symbols or features.
+        d_model: width of the embedding.
+    """
 
     def __init__(self, spec: IOSpec | SourceSpec, d_model: int) -> None:
         super().__init__()
@@ -99,12 +104,18 @@ class Embedding(nn.Module):
         self.scale = 1.0 if tied_scale is None else tied_scale
 
     def forward(self, steps: Tensor, is_start: Tensor | None = None, begin: Tensor | None = None) -> Tensor:
-        """Return embeddings of ``steps``; where ``is_start (...)`` is True, the start vector ``begin (d_model,)``."""
+        """Return the embeddings ``(..., d_model)`` of steps, with the start vector in place of some.
+
+        Args:
+            steps: symbols ``(...)`` or vectors ``(..., D)`` of D features.
+            is_start: True where the start vector is the input, ``(...)``; None: nowhere.
+            begin: the start vector, ``(d_model,)``.
+        """
         embedded = self._embed(steps, is_start, begin)
         return embedded if self.scale == 1 else embedded * self.scale
 
     def table(self, steps: Tensor, is_start: Tensor, begin: Tensor) -> tuple[Tensor, Tensor]:
-        """Return embeddings of symbols as a table and indices into it, with the start vector as one more row.
+        """Return the embeddings of all V symbols as a table, whose last row is the start vector, and each step's row.
 
         Args:
             steps: symbols, ``(...)``.
@@ -130,7 +141,7 @@ class Embedding(nn.Module):
 
 
 class SequenceModule(nn.Module, Generic[State]):
-    """A network with embedding and head: the outputs of step t are ``W hidden_t + S x_{t-1} + b``.
+    """A network with embedding and head (output layer): the outputs of step t are ``W hidden_t + S x_{t-1} + b``.
 
     They are the P parameters of the observation of step t and, with ``has_end``, the logit of the end. The hidden
     states are ``hidden_t = network(start, x_1 .. x_{t-1}, source)``. The linear skip S from the last vector exists for
@@ -139,6 +150,12 @@ class SequenceModule(nn.Module, Generic[State]):
     read as 0, and a linear map of the mask of missing features is added to the embedding of the step. The exogenous
     inputs u_t of step t are known when it is predicted: a linear map of them is added to the embedding of x_{t-1}, and
     for vectors another one to the output.
+
+    Args:
+        network: the network between embedding and head.
+        observation: distribution of a step, whose parameters are the outputs.
+        spec: kinds and sizes of inputs and outputs.
+        generator: generator of the random draws for the head's initial bias.
     """
 
     if TYPE_CHECKING:  # nn.Module's own ``__call__`` takes and returns anything
@@ -197,12 +214,13 @@ class SequenceModule(nn.Module, Generic[State]):
 
     @torch.no_grad()
     def fit_bias(self, observation: Observation, frame_sum: Tensor, n_frames: float) -> None:
-        """Set the bias of an untrained network so that it predicts about the mean of the data.
+        """Set the head's bias in an untrained network so that it predicts about the mean of the data.
 
         Args:
             observation: the observation, which knows the bias for a mean.
-            frame_sum: sum of all frames, ``(D,)``; for symbols their counts, ``(V,)``.
-            n_frames: number of frames.
+            frame_sum: sum of all frames, ``(D,)`` for D features; for symbols the count of each, ``(V,)`` for V
+                symbols.
+            n_frames: number of frames, or the sum of the counts.
         """
         bias = self.head.bias[: len(self.head.bias) - self.spec.has_end]
         bias.copy_(observation.starting_near(bias, frame_sum, n_frames))
@@ -211,7 +229,10 @@ class SequenceModule(nn.Module, Generic[State]):
     def fit_linear(self, linear: LinearOutputs) -> None:
         """Make an untrained network predict the given linear function of the last vector, by its linear skip.
 
-        Hidden states then contribute nothing at first.
+        The linear skip is a direct map from the last vector to the outputs. Hidden states contribute nothing at first.
+
+        Args:
+            linear: constant and coefficients of the outputs, as a function of the last vector.
         """
         assert self.skip is not None, "a network that reads vectors has a skip"
         n = len(linear.bias)
@@ -221,10 +242,12 @@ class SequenceModule(nn.Module, Generic[State]):
         self.skip.weight[:n] = torch.cat(columns, -1)
 
     def start(self, n: int, source: Tensor | None, mask: Tensor | None) -> State:
-        """Return the network's state before the first step, for a batch of n.
+        """Return the network's state before the first step, for a batch of n; an encoder reads the source here.
 
-        ``source (n, S)`` or ``(n, S, D)`` and its ``mask (n, S)``, False at padding, are read by an encoder, if there
-        is one.
+        Args:
+            n: number of sequences.
+            source: S steps of each source, symbols ``(n, S)`` or vectors ``(n, S, D)``; None: there is none.
+            mask: False at the padding of the source, ``(n, S)``; None without a source.
         """
         if self.no_source is not None:
             values = self.no_source.expand(n, 1, -1)
@@ -238,13 +261,14 @@ class SequenceModule(nn.Module, Generic[State]):
     def embed(
         self, inputs: Tensor, is_start: Tensor, is_after_source: Tensor, exogenous: Tensor | None = None
     ) -> Tensor:
-        """Return the inputs of the network, ``(B, T, d_model)``.
+        """Return the inputs of the network, ``(B, T, d_model)``: the embedded element before each step, or the start.
 
         Args:
-            inputs: the elements before each step, symbols ``(B, T)`` or vectors ``(B, T, D)``.
-            is_start: True where the input is the start vector instead, ``(B, T)``.
-            is_after_source: True at steps after the source, ``(B, T)``.
-            exogenous: U exogenous inputs of the steps that are predicted, ``(B, T, U)``.
+            inputs: the elements before each step, symbols ``(B, T)`` or vectors of D features ``(B, T, D)``.
+            is_start: True where the input is the learned start vector instead, ``(B, T)``.
+            is_after_source: True at steps after the source, if source and target are one row, ``(B, T)``.
+            exogenous: U exogenous inputs of the steps that are predicted, ``(B, T, U)``; None if the network reads
+                none.
         """
         if not self.network.reads_past:
             return self.head.bias.new_zeros(*is_start.shape, self.network.d_model)
@@ -269,7 +293,13 @@ class SequenceModule(nn.Module, Generic[State]):
     ) -> tuple[Tensor, State]:
         """Return the hidden states ``(B, T, d_model)``, and the network's state after the last step.
 
-        ``embed`` describes the inputs; ``state`` is the network's state before them.
+        Args:
+            inputs: the elements before each step, symbols ``(B, T)`` or vectors of D features ``(B, T, D)``.
+            is_start: True where the input is the start vector instead, ``(B, T)``.
+            is_after_source: True at steps after the source, if source and target are one row, ``(B, T)``.
+            state: the network's state before the first step.
+            exogenous: U exogenous inputs of the steps that are predicted, ``(B, T, U)``; None if the network reads
+                none.
         """
         is_of_symbols = self.spec.reads == "symbols" and self.segment is None and self.exogenous is None
         if self.training and is_of_symbols and self.begin is not None and inputs.numel() > self.spec.size + 1:
@@ -287,8 +317,15 @@ class SequenceModule(nn.Module, Generic[State]):
     ) -> tuple[Tensor, State]:
         """Return the P outputs of each step, ``(B, T, P)``, and the network's state after the last step.
 
-        The outputs are the observation's parameters and, with ``has_end``, the logit of the end. ``embed`` describes
-        the inputs; ``state`` is the network's state before them.
+        The outputs are the observation's parameters and, with ``has_end``, the logit of the end.
+
+        Args:
+            inputs: the elements before each step, symbols ``(B, T)`` or vectors of D features ``(B, T, D)``.
+            is_start: True where the input is the start vector instead, ``(B, T)``.
+            is_after_source: True at steps after the source, if source and target are one row, ``(B, T)``.
+            state: the network's state before the first step.
+            exogenous: U exogenous inputs of the steps that are predicted, ``(B, T, U)``; None if the network reads
+                none.
         """
         hidden, state = self.hidden(inputs, is_start, is_after_source, state, exogenous)
         outputs = apply_linear(self.head, hidden) if isinstance(self.head, nn.Linear) else self.head(hidden)
@@ -321,9 +358,16 @@ def _head(embedding: Embedding, n_outputs: int, spec: IOSpec, d_model: int) -> n
 
 
 def split_end(outputs: Tensor, may_end: Tensor, has_end: bool) -> tuple[Tensor, Tensor | None]:
-    """Split the head's outputs into the observation's parameters, and the log-odds of the end.
+    """Split the outputs of a network into the observation's P parameters and the log-odds of the end.
 
-    The log-odds are -inf where ``may_end`` is False, and None if the model predicts no ends.
+    Args:
+        outputs: outputs of each step, ``(..., P)``, or ``(..., P + 1)`` with the logit of the end last.
+        may_end: False where the sequence cannot end, ``(...)``.
+        has_end: True if the model predicts ends.
+
+    Returns:
+        The parameters, ``(..., P)``, and the log-odds of the end, ``(...)``, -inf where it cannot end; None without
+        ends.
     """
     if not has_end:
         return outputs, None

@@ -35,10 +35,13 @@ class MadeOfModules(Generic[Made]):
 
     @torch.no_grad()
     def get(self, module: nn.Module, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return the object that ``make`` makes from ``module``, from the store if the weights are still the same.
+        """Return the object that ``make`` computes from a module, from the store if the module has not changed since.
 
-        The object must not hold a reference to ``module``, which would then live forever. ``key`` tells the objects of
-        one module apart.
+        Args:
+            module: the module.
+            key: name that tells the objects of one module apart.
+            make: computes the object, which must not hold a reference to ``module``, because it would then live
+                forever.
         """
         weights = _weights(module)
         with _LOCK:
@@ -72,7 +75,8 @@ _COPIES: MadeOfModules[nn.Module] = MadeOfModules()
 def evaluation_copy(module: AnyModule, device: torch.device, dtype: torch.dtype) -> AnyModule:
     """Return ``module`` in evaluation mode, on this device and with parameters of this dtype: itself, or else a copy.
 
-    Any number of threads may call it, and compute with the result, at the same time.
+    The copy is kept until the module's weights change. Any number of threads may call it, and compute with the result,
+    at the same time.
     """
     device = torch.empty(0, device=device).device  # with its index
     is_there = all(
@@ -85,7 +89,7 @@ def evaluation_copy(module: AnyModule, device: torch.device, dtype: torch.dtype)
 
 
 def _new_lock() -> None:
-    """Replace the lock, since another thread of the parent may have held it at the fork."""
+    """Replace the lock of the store after a fork, since another thread of the parent may have held it then."""
     global _LOCK
     _LOCK = threading.RLock()
 

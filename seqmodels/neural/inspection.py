@@ -27,11 +27,11 @@ MAX_STEPS_PER_BATCH = 8_192  # limits memory, changes no result
 def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataFrame:
     """Return how strongly predictions depend on earlier inputs: mean norms of gradients, by lag.
 
-    For embedded inputs e it is the norm of ``∂ log p(x_t | x_<t) / ∂ e_{t - lag}``, averaged over all t that have such
-    a past. Only gradients through the network count, not the linear skip from the last vector or an observation's own
-    past steps. If the past fades (Hochreiter 1991; Bengio et al. 1994), the norm falls geometrically with the lag. The
-    computation takes a backward pass for every step of the longest sequence, so pass short parts of long sequences
-    (``Sequences.chunks``).
+    For embedded inputs e it is the norm of ``∂ log p(x_t | x_<t) / ∂ e_{t - lag}``, averaged over all t that have at
+    least ``lag`` steps before them. Only gradients through the network count, not the linear skip from the last vector
+    or an observation's own past steps. If the past fades (Hochreiter 1991; Bengio et al. 1994), the norm falls
+    geometrically with the lag. The computation takes a backward pass for every step of the longest sequence, so pass
+    short parts of long sequences (``Sequences.chunks``).
 
     Args:
         model: a model fitted without targets.
@@ -43,8 +43,8 @@ def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataF
         in the mean.
 
     Raises:
-        ValueError: if a lag is below 1 or longer than every sequence's past, if a sequence is longer than the context,
-            or if the model is of p(y | x).
+        ValueError: if a lag is below 1 or no sequence is longer than it, if a sequence is longer than the context, or
+            if the model is of p(y | x).
     """
     import pandas as pd
 
@@ -96,7 +96,13 @@ def _batches(examples: list[Example]) -> list[list[Example]]:
 def _norms(
     model: NeuralModel, module: SequenceModule[Any], examples: list[Example], furthest: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return norms of gradients of a padded batch of B examples by step and lag, and the examples' lengths ``(B,)``.
+    """Return norms of gradients of a padded batch of B examples by step and lag, and the examples' lengths.
+
+    Args:
+        model: the fitted model.
+        module: a copy of its module, in evaluation mode.
+        examples: B encoded sequences, at most T steps each.
+        furthest: the largest lag.
 
     Returns:
         norms: norm of ``∂ log p(x_t | x_<t) / ∂ e_{t - lag}`` at ``[b, t, lag - 1]``, for lags up to ``furthest``,
@@ -121,7 +127,15 @@ def _norms(
 
 
 def _log_prob_and_inputs(model: NeuralModel, module: SequenceModule[Any], batch: PaddedBatch) -> tuple[Tensor, Tensor]:
-    """Return each step's log-probability ``(B, T)`` and the embedded inputs, ``(B, T, d_model)``, as one graph."""
+    """Return each step's log-probability ``(B, T)`` and the network's embedded inputs, ``(B, T, d_model)``.
+
+    The first can be differentiated by the second.
+
+    Args:
+        model: the fitted model.
+        module: a copy of its module.
+        batch: B sequences of T steps.
+    """
     captured: list[Tensor] = []
     with module.network.register_forward_pre_hook(lambda _, arguments: captured.append(arguments[0])):
         log_prob, _, _ = batch_log_prob(module, model.observation_, batch, module.start(len(batch.rows), None, None))
@@ -134,13 +148,17 @@ def self_attention(
 ) -> list[np.ndarray]:
     """Return, for each sequence, the attention weights ``(T, T)`` with which its T steps were predicted.
 
-    Long sequences are read in windows, as they are for scoring.
+    Row t has the weights for the prediction of step t, from the inputs of steps up to t. Long sequences are read in
+    windows, as they are for scoring; weights outside the window are 0.
 
     Args:
         model: a model fitted without ``y``.
         X: sequences.
         attention_weights: computes weights (1, T, T) from the network and embedded inputs (1, T, d) that begin a
-            sequence.
+            sequence, d the width of the model.
+
+    Raises:
+        ValueError: if the model was fitted with ``y``, or ``X`` has a past.
     """
     if model._setting().measure.conditional:
         raise ValueError("the model was fitted as p(y | x), but self-attention needs a model of p(x); fit without y")
@@ -167,14 +185,14 @@ def source_attention(
 ) -> list[np.ndarray]:
     """Return, for each pair of source and target, the attention weights ``(S_y, S_x)`` of an encoder-decoder.
 
-    They belong to the steps as the model reads them, without the target's end.
+    S_y is the number of steps of the target as the model reads it, without its end, and S_x that of the source.
 
     Args:
         model: a model with an encoder, fitted with ``y``.
         X: sources.
         y: targets; row t has the weights with which step t was predicted.
         attention_weights: computes weights (1, T, S) from embedded inputs (1, T, d) and the network's state before
-            them.
+            them, d the width of the model.
     """
     data = checked_data(model, X, y)
     data.refuse_past("attention")

@@ -18,7 +18,7 @@ def linear_prediction(rows: list[Row]) -> LinearPrediction | None:
     Frames with a missing value, and those after one, are left out.
 
     Args:
-        rows: rows of vectors ``(L, D)``; a frame is weighted by its row's weight.
+        rows: sequences of L vectors with D features, ``(L, D)``; a frame is weighted by its row's weight.
 
     Returns:
         The prediction, or None if fewer than ``4 (D + 1)`` frames are left: too few for an estimate.
@@ -59,12 +59,12 @@ def linear_prediction(rows: list[Row]) -> LinearPrediction | None:
 
 
 def _with_ones(frames: np.ndarray) -> np.ndarray:
-    """Return the frames ``(N, D)`` without missing values, with a column of ones appended."""
+    """Return the frames of D features ``(N, D)`` that have no missing value, with a column of ones appended."""
     kept = frames[~np.isnan(frames).any(axis=1)]
     return np.concatenate([kept, np.ones((len(kept), 1))], axis=1)
 
 
 def _positive(covariance: np.ndarray) -> np.ndarray:
-    """Return the covariance matrix ``(D, D)`` with eigenvalues below ``RIDGE`` raised to it."""
+    """Return the covariance matrix ``(D, D)`` with its eigenvalues raised to at least ``RIDGE``, a small number."""
     values, vectors = np.linalg.eigh(covariance)
     return np.asarray((vectors * np.maximum(values, RIDGE)) @ vectors.T)

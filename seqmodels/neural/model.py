@@ -92,8 +92,9 @@ VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out p
 class NeuralModel(TrainingOptions, SequenceModel, ABC):
     """A sequence model that consists of a network and an observation, trained by gradient on the log-likelihood.
 
-    To add one, subclass with the network's own hyperparameters and define ``_network``, ``_windowing``, ``_bptt_steps``
-    and ``_carries_state``.
+    The network maps the earlier steps of a sequence to a hidden state; the observation is the distribution of the next
+    step given the hidden state. To add one, subclass with the network's own hyperparameters and define ``_network``,
+    ``_windowing``, ``_bptt_steps`` and ``_carries_state``.
 
     Args:
         d_model: width of the hidden state.
@@ -104,7 +105,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             them; None: none. The inputs of a step are known when that step is predicted. Models with an encoder and
             taggers take none.
 
-    The other arguments are described at ``TrainingOptions`` and ``SequenceModel``.
+    Learning rate, batch size and limits of training are described at ``TrainingOptions``; encoding, observation, seed,
+    device and precision at ``SequenceModel``.
     """
 
     d_model: Any = 256  # int; "auto" too where ``_width_follows_data``
@@ -126,19 +128,19 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     @abstractmethod
     def _network(self) -> Network[Any]:
-        """Return the network that the hyperparameters describe, with new random weights."""
+        """Return the network of these hyperparameters, without embedding and output layer, with new random weights."""
 
     @abstractmethod
     def _windowing(self) -> Windowing:
-        """Return the windows in which the model reads long sequences when it scores them.
+        """Return the overlapping windows in which the model reads long sequences when it scores them.
 
         Raises:
-            ValueError: for a wrong context or stride.
+            ValueError: if ``context`` or ``stride`` is impossible, such as a stride longer than the context.
         """
 
     @abstractmethod
     def _bptt_steps(self) -> int:
-        """Return the number of steps that are back-propagated through at once."""
+        """Return the number of steps that are back-propagated through at once in training."""
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
@@ -204,20 +206,27 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     @property
     def d_model_(self) -> int:
-        """The width of the hidden state: ``d_model``, or the width chosen for ``"auto"``."""
+        """The width of the hidden state: ``d_model``, or the width chosen in ``fit`` for ``d_model="auto"``."""
         if self.d_model == "auto":
             return int(self.__dict__.get("_width", DEFAULT_WIDTH))
         return int(self.d_model)
 
     @property
     def dropout_(self) -> float:
-        """The fraction that is dropped in training: ``dropout``, or the fraction chosen for ``"auto"``."""
+        """The fraction of features dropped in training: ``dropout``, or the fraction that ``fit`` chose for "auto"."""
         if self.dropout == "auto":
             return float(self.__dict__.get("_dropout", DEFAULT_DROPOUT))
         return float(self.dropout)
 
     def _choose_width(self, examples: list[Example]) -> None:
-        """Choose the width for ``d_model="auto"`` by the number of training steps and the budget."""
+        """Choose the width for ``d_model="auto"``: by the number of steps of training data, or the default.
+
+        It follows the data if ``max_seconds`` is the only limit of training, or for a few short series. A model that
+        continues from fitted weights (``warm_start``) keeps its width.
+
+        Args:
+            examples: encoded training data.
+        """
         if self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_")):
             n_steps = sum(len(e.values) for e in examples)
             is_by_data = only_time_is_given(self) or self._is_short_series(examples)
@@ -264,7 +273,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return by_heart, checkpoints
 
     def _batches_in_time(self, examples: list[Example]) -> tuple[float, float]:
-        """Return how many batches and passes over the data ``max_seconds`` allows, by timing a few batches."""
+        """Return how many batches, and passes over the data, ``max_seconds`` allows, by timing a few batches."""
         assert self.max_seconds is not None
         like, device = copy.copy(self).set_params(training__compile=False), self._device()
         generator = like._build()
@@ -283,7 +292,10 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
 
     def _is_short_series(self, examples: list[Example]) -> bool:
-        """Return True for one or a few series of so few frames that a network of the usual size overfits them."""
+        """Return True for one to five series of vectors, without sources, that have at most 1000 frames together.
+
+        A network of the usual size overfits them.
+        """
         is_few = self.encoding_.reads == "vectors" and len(examples) <= MOST_SHORT_SERIES
         return is_few and self.source_encoding_ is None and sum(len(e.values) for e in examples) <= SHORT_SERIES
 
@@ -351,7 +363,13 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self.module_.eval()
 
     def _chosen(self, rows: list[Row], batching: Batching, config: TrainConfig) -> str:
-        """Return a line that says what is trained on how much data, with the values that ``"auto"`` was resolved to."""
+        """Return a line for the progress display: the values chosen for ``"auto"``, and the amount of data.
+
+        Args:
+            rows: training sequences.
+            batching: their division into batches.
+            config: arguments of the training loop, whose limits are shown.
+        """
         limits = {"max_steps": config.max_steps, "max_epochs": config.max_epochs, "max_seconds": config.max_seconds}
         choices = {
             "d_model": self.d_model_,
@@ -366,7 +384,11 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return f"{type(self).__name__}({said}): {self.n_parameters_:,} parameters, {n_steps:,} steps of training data"
 
     def _gather_module(self, device: torch.device) -> None:
-        """Replace the module, of which this process has a shard, by a whole one; all processes call this at once."""
+        """Replace ``module_``, of which this process has a shard, by the whole one; all processes call this at once.
+
+        Args:
+            device: device on which the whole module is placed.
+        """
         weights = whole_weights(self.module_)
         self._build()
         self.module_.load_state_dict(weights)
@@ -394,7 +416,11 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self.module_.load_state_dict(weights)
 
     def _build(self) -> torch.Generator:
-        """Make the untrained module, and return the generator that drew its weights, for further draws."""
+        """Make ``module_`` with random initial weights drawn by ``random_state``.
+
+        Returns:
+            The generator that drew the weights, for further random draws of the fit.
+        """
         generator = torch.Generator().manual_seed(self.random_state)
         with InitialDraws(generator):
             self._make_module()
@@ -417,7 +443,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self.module_: SequenceModule[Any] = SequenceModule(network, self.observation_, spec, self._starting_generator())
 
     def _starting_generator(self) -> torch.Generator:
-        """Return the generator of the random draws in ``Observation.starting_point``."""
+        """Return the generator of the random draws in ``Observation.starting_point``, seeded by ``random_state``."""
         return torch.Generator().manual_seed(self.random_state)
 
     def _reads_missing(self) -> bool:
@@ -452,13 +478,13 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     @property
     def _further_widths(self) -> tuple[int, ...]:
-        """The widths of weight matrices other than ``d_model`` and the alphabet; at least one."""
+        """The widths of the network's weight matrices other than ``d_model`` and the alphabet; at least one."""
         return (self.d_model_,)
 
     def _check_memory(self) -> None:
-        """Raise ``ValueError`` if weights, gradients and the optimizer's two moments do not fit in memory.
+        """Raise ``ValueError`` if weights, gradients and the optimiser's two moments do not fit in memory.
 
-        Where several processes train, each of them holds a shard.
+        Where several processes train with shards, each of them holds a part of these.
         """
         what = f"training {a_or_an(type(self))} of"
         way_out = "pass a smaller d_model or n_layers, or data of fewer symbols"
@@ -482,9 +508,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return (log_prob + sum(e.log_det for e in examples)) / sum(e.n_units for e in examples)
 
     def _evaluation_module(self) -> SequenceModule[Any]:
-        """Return the module on its device, in the dtype of computation and in evaluation mode; it must not be changed.
+        """Return the module on the model's device, in its ``dtype`` and in evaluation mode: itself or a copy.
 
-        It is ``module_`` itself or a copy.
+        The caller must not change it.
         """
         return evaluation_copy(self.module_, self._device(), DTYPES[self.dtype])
 
@@ -499,10 +525,10 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return StepperCursor.from_network_cursor(base, compiled=self._compiles_steps()) or base
 
     def _compiles_steps(self) -> bool:
-        """Return True if single steps are to be taken by the network's ``compiled_stepper``.
+        """Return True if single steps of generation are to be compiled by numba (the network's ``compiled_stepper``).
 
         Raises:
-            ValueError: it cannot be compiled.
+            ValueError: if compiled steps are asked for but cannot be made.
         """
         return False
 
@@ -526,7 +552,17 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
 
 class _Objective:
-    """The training objective: log-probability of a batch, with the network's state carried to the steps that follow."""
+    """The training objective: log-probability of a batch, from the network's state after the batch before.
+
+    Calling it with a batch, ``(ranges, continues)`` as ``Batching.epoch`` yields it, returns a ``BatchResult``.
+
+    Args:
+        model: the model, whose ``module_`` is trained.
+        rows: training sequences, to which the ranges of a batch refer.
+        units: two means over encoded steps: units of raw data, and log-determinant of the encoding
+            (``_steps_to_units``).
+        perturbation: random transformation of the vectors of each batch; None: there is none.
+    """
 
     def __init__(
         self, model: NeuralModel, rows: list[Row], units: tuple[float, float], perturbation: Perturbation | None
@@ -549,9 +585,12 @@ class _Objective:
         return replace(result, weight=weight_of(self.rows, batch[0]))
 
     def _without_rows(self, ranges: list[StepRange]) -> BatchResult:
-        """Return the result of a process without rows of a batch: zero, with zero gradients.
+        """Return the result of a process that has no rows of a shared batch: log-probability zero, with zero gradients.
 
-        It calls the network as often as the other processes do, which wait for it.
+        It calls the network as often as the other processes do, because they wait for each other in every call.
+
+        Args:
+            ranges: all ranges of the batch, which the other processes divide among themselves.
         """
         result = self._of_rows([StepRange(r.row, r.begin, r.begin + 1) for r in ranges[:1]], continues=False)
         self.carried_state = None
@@ -559,7 +598,12 @@ class _Objective:
         return BatchResult(zero, weight_of(self.rows, ranges), torch.zeros(()), 0.0, torch.zeros(()))
 
     def _of_rows(self, ranges: list[StepRange], continues: bool) -> BatchResult:
-        """Return the result for ranges of steps; with ``continues=True`` the network starts from the carried state."""
+        """Return the log-probability of ranges of steps, with its weights and counts.
+
+        Args:
+            ranges: the steps to read, one range for each row of the batch.
+            continues: True to start from the network's state after the last call; False to start anew.
+        """
         assembled = assemble(
             self.rows,
             ranges,
@@ -632,7 +676,7 @@ def _source_spec(encoding: Encoding) -> SourceSpec:
 
 
 def _frame_sum(examples: list[Example]) -> tuple[Tensor, float]:
-    """Return the sum of all frames, ``(D,)``, and the number of frames, each sequence multiplied by its weight."""
+    """Return the sum of all frames (D features), ``(D,)``, and their number, each sequence multiplied by its weight."""
     sums = [
         e.weight * (e.values.sum() if isinstance(e.values, OnDisk) else np.nansum(e.values, axis=0)) for e in examples
     ]
@@ -640,7 +684,7 @@ def _frame_sum(examples: list[Example]) -> tuple[Tensor, float]:
 
 
 def _symbol_counts(examples: list[Example], n_symbols: int) -> tuple[Tensor, float]:
-    """Return how often each symbol occurs, ``(V,)``, weighted by sequence, and the sum of these counts."""
+    """Return how often each of V symbols occurs, ``(V,)``, weighted by sequence, and the sum of these counts."""
     counts = np.zeros(n_symbols)
     for example in examples:
         for begin in range(0, len(example.values), SYMBOLS_AT_ONCE):
@@ -649,7 +693,11 @@ def _symbol_counts(examples: list[Example], n_symbols: int) -> tuple[Tensor, flo
 
 
 def _steps_to_units(examples: list[Example]) -> tuple[float, float]:
-    """Return two means over encoded steps: number of units of the raw data, and log-determinant of the encoding."""
+    """Return two means over the encoded steps of all examples.
+
+    Returns:
+        Number of units of the raw data for each step, and log-determinant of the encoding in nats for each step.
+    """
     n_steps = sum(len(e.values) for e in examples)
     return sum(e.n_units for e in examples) / n_steps, sum(e.log_det for e in examples) / n_steps
 
@@ -658,8 +706,8 @@ def _limit(examples: list[Example], n_steps: int, *, aligned: bool = False) -> l
     """Return the first examples that have ``n_steps`` steps together, cut into pieces that can be scored side by side.
 
     Args:
-        examples: encoded sequences. A piece of a sequence with a past has as many steps before it as context, but at
-            most ``VALIDATION_STEPS``.
+        examples: encoded sequences. A piece of a sequence with a past (earlier steps that are only context) has as many
+            steps before it as context, but at most ``VALIDATION_STEPS``.
         n_steps: number of steps after which no more examples are taken.
         aligned: True if sources have as many steps as targets, and are cut with them.
     """

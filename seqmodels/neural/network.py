@@ -34,6 +34,8 @@ class Source:
 class InputMap:
     """An affine map ``x W + b`` of d inputs to m numbers, with which a single step of a network begins.
 
+    In a recurrent network, for example, m is the number of units of all gates.
+
     Attributes:
         weight: W, ``(d, m)``.
         bias: b, ``(m,)``.
@@ -51,11 +53,12 @@ class SymbolHead:
     """The output layer ``W hidden + b``: logits of V symbols and, if ends can be drawn, of the end after them.
 
     Attributes:
-        weight: W, ``(P, d_model)``.
+        weight: W, ``(P, d_model)``, for P outputs.
         bias: b, ``(P,)``; P may be more than the number of symbols and ends that are drawn from.
         n_symbols: number of symbols, V.
         may_end: True if ends are drawn.
-        projected_inputs: the stepper's input map of each symbol's embedding, ``(V, m)``, for the step that reads it.
+        projected_inputs: the first affine map of a step (``Stepper.input_map``) applied to each symbol's embedding,
+            ``(V, m)``, for the step that reads the symbol.
     """
 
     weight: Tensor
@@ -67,11 +70,11 @@ class SymbolHead:
 
 @dataclass(frozen=True)
 class StepperDraws(Generic[StepperState]):
-    """The symbols that a ``Stepper`` draws in T steps of n sequences, and the state after them.
+    """The symbols that a ``Stepper`` (fast single steps) draws in T steps of n sequences, and the state after them.
 
     Attributes:
-        symbols: drawn symbols, ``(T, n)``; V stands for an end.
-        outputs: logits from which the last symbols were drawn, ``(n, P)``.
+        symbols: drawn symbols, ``(T, n)``; the number of symbols V stands for an end.
+        outputs: P logits from which the last symbols were drawn, ``(n, P)``.
         state: state before the step that reads the last symbols.
         ahead: state at the same step in the next, overlapping window, if that window is read alongside; otherwise None.
     """
@@ -85,9 +88,9 @@ class StepperDraws(Generic[StepperState]):
 class Stepper(ABC, Generic[State, StepperState]):
     """A faster way to take single steps of a network for n sequences, in evaluation.
 
-    It gives the hidden states of ``Network.forward``. A step begins with an affine map of its input, which the caller
-    applies, beforehand to all symbols if there are few. To add one, set ``input_map`` and define ``converted`` and
-    ``step``.
+    It computes the same hidden states as ``Network.forward``. A step begins with an affine map of its input, to m
+    numbers, which the caller applies, beforehand to all symbols if there are few. To add one, set ``input_map`` and
+    define ``converted`` and ``step``.
 
     Attributes:
         input_map: the affine map of inputs, ``(n, d_model)`` to ``(n, m)``.
@@ -100,10 +103,10 @@ class Stepper(ABC, Generic[State, StepperState]):
 
     @abstractmethod
     def converted(self, state: State) -> StepperState:
-        """Return the state of the network, as ``Network.forward`` takes it, in this stepper's form."""
+        """Return a state of ``Network.forward`` in the form in which this stepper keeps its state."""
 
     def reverted(self, state: StepperState) -> State | None:
-        """Return a state of this stepper in the form that ``Network.forward`` takes.
+        """Return a state of this stepper in the form that ``Network.forward`` takes, the inverse of ``converted``.
 
         Return None if it cannot be converted, or if ``Network.forward`` reads one sequence no faster than single steps
         do.
@@ -112,9 +115,11 @@ class Stepper(ABC, Generic[State, StepperState]):
 
     @abstractmethod
     def step(self, projected: Tensor, state: StepperState) -> tuple[Tensor, StepperState]:
-        """Return hidden states ``(n, d_model)`` and the state after a step.
+        """Take one step of n sequences and return hidden states ``(n, d_model)`` and the state after it.
 
-        ``projected (n, m)`` is the ``input_map`` of the step's inputs, which may be overwritten.
+        Args:
+            projected: ``input_map`` of the step's inputs, ``(n, m)``; it may be overwritten.
+            state: state before the step.
         """
 
     def in_arrays(self, state: StepperState) -> Any:
@@ -122,20 +127,27 @@ class Stepper(ABC, Generic[State, StepperState]):
         return map_state(lambda tensor: tensor[0].numpy(), state)
 
     def in_tensors(self, state: Any) -> StepperState:
-        """Return the state whose arrays ``in_arrays`` returned."""
+        """Return a state of NumPy arrays, as ``in_arrays`` returns it, as tensors with a batch axis of 1."""
         return cast(StepperState, map_state(lambda array: torch.from_numpy(array[None]), state))
 
     def prefill(self, inputs: Tensor) -> tuple[Tensor, StepperState] | None:
-        """Return hidden states ``(n, d_model)`` and the state after ``inputs (n, T, d_model)`` that begin a window.
+        """Read the T first inputs of a window at once, and return the last hidden states and the state after them.
 
         Return None if this is no faster than ``Network.forward``.
+
+        Args:
+            inputs: embedded inputs of n sequences, ``(n, T, d_model)``.
+
+        Returns:
+            Hidden states of the last step, ``(n, d_model)``, and the state after it.
         """
         return None
 
     def begin_ahead(self, n: int) -> StepperState | None:
-        """Return the state before the next window, so that its steps can be taken alongside this window's.
+        """Return the state of ``n`` sequences before the next window, so that its steps can be taken alongside.
 
-        Return None if ``prefill`` at the end of this window is as fast.
+        Windows overlap, so the next one has read its context when this one ends. Return None if ``prefill`` at the end
+        of this window is as fast.
         """
         return None
 
@@ -144,13 +156,19 @@ class Stepper(ABC, Generic[State, StepperState]):
     ) -> tuple[Tensor, StepperState, StepperState]:
         """Take a step with the same inputs in two overlapping windows, from ``state`` and from ``ahead``.
 
-        Return the hidden states after the step from ``state``, ``(n, d_model)``, and both states after it.
+        Args:
+            projected: ``input_map`` of the step's inputs, ``(n, m)``; it may be overwritten.
+            state: state before the step in the current window.
+            ahead: state before the step in the next window.
+
+        Returns:
+            Hidden states after the step from ``state``, ``(n, d_model)``, and both states after it.
         """
         hidden, state = self.step(projected.clone(), state)
         return hidden, state, self.step(projected, ahead)[1]
 
     def n_drawn_at_once(self, state: StepperState) -> int:
-        """Return the most steps that ``draw`` can draw from ``state``; 0 if it must not be called."""
+        """Return how many symbols ``draw`` can draw in one call from ``state``, at most; 0 if it must not be called."""
         return 0
 
     def draw(
@@ -161,9 +179,12 @@ class Stepper(ABC, Generic[State, StepperState]):
         Args:
             row_ids: symbols that the first step reads, ``(n,)``.
             state: state before that step.
-            ahead: state in the next window, which is then read alongside; None: there is none.
+            ahead: state in the next, overlapping window, which is then read alongside; None: there is none.
             head: map from hidden states to logits.
             uniform: random numbers from 0 to 1, to which the inverse cdf is applied, ``(T, n)``.
+
+        Raises:
+            NotImplementedError: unless a subclass defines it; then ``n_drawn_at_once`` is above 0.
         """
         raise NotImplementedError(f"{type(self).__name__} takes one step at a time")
 
@@ -172,7 +193,10 @@ class Stepper(ABC, Generic[State, StepperState]):
 
 
 class FasterStepper(Stepper[State, StepperState], ABC):
-    """A stepper that takes steps faster than ``plain`` and leaves all else to it. To add one, define ``step``."""
+    """A ``Stepper`` that takes single steps faster than another one, ``plain``, and leaves everything else to it.
+
+    To add one, define ``step``.
+    """
 
     plain: Stepper[State, StepperState]
 
@@ -211,7 +235,7 @@ class Network(nn.Module, ABC, Generic[State]):
 
     Attributes:
         d_model: width of inputs and of hidden states.
-        reads_source: True if the network has an encoder.
+        reads_source: True if the network has an encoder, which reads the source.
         aligned: True if ``hidden_t`` is computed from step t of the source, so that there are as many steps as the
             source has.
         reads_past: False if ``hidden_t`` depends on the source alone; ``inputs`` are then ignored.
@@ -232,7 +256,7 @@ class Network(nn.Module, ABC, Generic[State]):
 
     @property
     def units(self) -> list[nn.Module]:
-        """Blocks of the network that compute one after the other, by calls of their ``forward`` alone.
+        """The blocks of the network that compute one after the other, by calls of their ``forward`` alone.
 
         If several processes hold shards of the weights, the weights of each unit are gathered only while it computes,
         and all others for the whole of a training step.
@@ -241,30 +265,48 @@ class Network(nn.Module, ABC, Generic[State]):
 
     @abstractmethod
     def start(self, n: int, source: Source | None = None) -> State:
-        """Return the state before the first step of a batch of ``n`` sequences; an encoder reads ``source`` here."""
+        """Return the state before the first step of ``n`` sequences.
+
+        Args:
+            n: number of sequences in the batch.
+            source: embedded sources, which an encoder reads here; None: there are none.
+        """
 
     @abstractmethod
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Return the hidden states ``(B, T, d_model)`` of ``inputs (B, T, d_model)``, and the state after the last."""
+        """Run B sequences over T steps, from a state that earlier steps left.
+
+        Args:
+            inputs: embedded inputs, ``(B, T, d_model)``.
+            state: state before the first of them, from ``start`` or an earlier call.
+
+        Returns:
+            The hidden states, ``(B, T, d_model)``, and the state after the last step.
+        """
 
     def forward_rows(self, table: Tensor, row_ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Return the result of ``forward`` for inputs that are the rows ``row_ids (B, T)`` of ``table (R, d_model)``.
+        """Return the result of ``forward`` for inputs that are rows of a table, such as embeddings of symbols.
 
         A network may compute it faster, from products with the table instead of with the inputs.
+
+        Args:
+            table: R possible inputs, ``(R, d_model)``.
+            row_ids: row of the table that each step of B sequences reads, ``(B, T)``.
+            state: state before the first step.
         """
         return self(F.embedding(row_ids, table), state)
 
     def stepper(self) -> Stepper[State, Any] | None:
-        """Return a faster way to take many single steps, or None if the network has none."""
+        """Return a ``Stepper``, which takes single steps faster than ``forward``, or None if the network has none."""
         return None
 
     def compiled_stepper(self) -> Stepper[State, Any] | None:
-        """Return a stepper whose steps numba compiles, which is equal up to rounding; without one, ``stepper()``."""
+        """Return a ``Stepper`` whose steps numba compiles, equal up to rounding; without one, ``stepper()``."""
         return self.stepper()
 
 
 class AttentiveNetwork(Network[State], ABC):
-    """A network with an encoder to which its decoder attends.
+    """A network with an encoder of a source, to which its decoder attends and whose attention weights it can return.
 
     To add one, define ``attention_weights`` besides what ``Network`` asks for.
     """
@@ -273,14 +315,19 @@ class AttentiveNetwork(Network[State], ABC):
 
     @abstractmethod
     def attention_weights(self, inputs: Tensor, state: State) -> Tensor:
-        """Return the attention weights of T steps on S steps of the source, ``(B, T, S)``.
+        """Return the attention weights of T steps on the S steps of the source, ``(B, T, S)``.
 
-        ``inputs (B, T, d_model)`` are the inputs of the steps, and ``state`` is the state before them.
+        Args:
+            inputs: embedded inputs of the steps, ``(B, T, d_model)``.
+            state: state before the first of them.
         """
 
 
 def map_state(function: Callable[[Any], Any], state: State) -> State:
-    """Apply ``function`` to every tensor, or array, of a state: ``map_state(torch.Tensor.detach, state)``."""
+    """Apply ``function`` to every tensor, or array, of a state: ``map_state(torch.Tensor.detach, state)``.
+
+    A state is nested tuples of tensors and other objects; objects that are no tensor, array or tuple stay as they are.
+    """
     if isinstance(state, Tensor | np.ndarray):
         return cast(State, function(state))
     if isinstance(state, tuple):
@@ -294,5 +341,8 @@ def silent_overflow() -> np.errstate:
 
 
 def select(state: State, index: Tensor) -> State:
-    """Return the state of only the sequences ``index`` of a batch, in this order."""
+    """Return the state of only the sequences ``index (m,)`` of a batch, in this order.
+
+    A state is nested tuples of tensors, whose first axis is the batch.
+    """
     return map_state(lambda tensor: torch.index_select(tensor, 0, index.to(tensor.device)), state)

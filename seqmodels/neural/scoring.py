@@ -48,7 +48,7 @@ def batch_log_prob(
     """Compute the log-probability of each target of a padded batch.
 
     Args:
-        module: the network with embedding and head.
+        module: the network with embedding and head (output layer).
         observation: the observation whose parameters are the module's outputs.
         batch: B rows of T steps.
         state: the network's state before the batch.
@@ -56,7 +56,8 @@ def batch_log_prob(
 
     Returns:
         log_prob: log-probability of each target, ``(B, T)`` nats.
-        output_parameters: parameters of the observation, ``(B, T, P)``.
+        output_parameters: P parameters of the observation, ``(B, T, P)``; with a large alphabet
+            (``has_large_vocabulary``) the hidden states, ``(B, T, d_model)``.
         state: the network's state after the last step.
     """
     predict = _predict_in_blocks if has_large_vocabulary(module, observation) else _predict
@@ -95,9 +96,11 @@ def _predict_in_blocks(
     state: State,
     precision: torch.dtype | None,
 ) -> Predicted[State]:
-    """Compute log-probabilities of symbols as ``_predict`` does, but without keeping the logits of a large alphabet.
+    """Compute log-probabilities of the symbols of a batch without keeping the logits of a large alphabet.
 
-    The result has the hidden states ``(B, T, d)`` in the place of the output parameters.
+    Returns:
+        Log-probability of each target other than ends, ``(B, T)``; hidden states, ``(B, T, d_model)``; log-odds of the
+        end, ``(B, T)``, or None; and the network's state after the batch.
     """
     size, head, end = module.spec.size, module.head, None
     symbol_weight: Tensor
@@ -118,7 +121,7 @@ def _predict_in_blocks(
 
 
 def has_large_vocabulary(module: SequenceModule[State], observation: Observation) -> bool:
-    """Return True if the alphabet is so large that the logits at all steps should not be kept in memory."""
+    """Return True for an alphabet of 1024 symbols or more, whose logits at all steps should not be kept in memory."""
     return isinstance(observation, Categorical) and module.spec.size >= LARGE_VOCABULARY
 
 
@@ -134,7 +137,11 @@ def log_prob_steps(
 ) -> list[np.ndarray]:
     """Return, for each row, the log-probabilities of its S scored steps in nats, ``(S,)`` float64.
 
-    Long rows are read in windows (``windowing``). ``module`` must be in evaluation mode and is not changed.
+    Args:
+        module: the network with embedding and head, which is not changed; evaluation mode saves a copy.
+        observation: the observation whose parameters are the module's outputs.
+        rows: encoded sequences.
+        windowing: the windows in which long rows are read.
     """
     from_disk = iter(steps_arrays([row.n_steps for row in rows if _is_on_disk(row)]))
     results = [next(from_disk) if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
@@ -151,10 +158,17 @@ def log_prob_sums(
     *,
     shares: bool = False,
 ) -> np.ndarray:
-    """Return the log-probability of each row in nats, ``(n,)``: the sum of its ``log_prob_steps`` after its past.
+    """Return the log-probability of each of n rows in nats, ``(n,)``: the sum over its scored steps after its past.
 
-    The log-probabilities of the steps of rows on disk are not kept. With ``shares=True`` each of several processes
-    scores a part of every batch of windows, and has 0 for the other parts.
+    The past is steps that are only context. The log-probabilities of single steps of rows on disk are not kept.
+
+    Args:
+        module: the network with embedding and head, which is not changed; evaluation mode saves a copy.
+        observation: the observation whose parameters are the module's outputs.
+        rows: encoded sequences.
+        windowing: the windows in which long rows are read.
+        shares: True if each of several processes scores a part of every batch of windows, and has 0 for the other
+            parts.
     """
     results = [StepsSum(first=row.first + row.n_past) if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
     _write_log_prob_steps(module, observation, rows, windowing, results, shares=shares)
@@ -234,7 +248,7 @@ def _in_batches(windows: list[tuple[StepRange, int]], n_steps: int) -> Iterator[
 def _score(
     module: SequenceModule[State], observation: Observation, rows: list[Row], ranges: list[StepRange]
 ) -> Iterator[tuple[int, list[np.ndarray]]]:
-    """Score a batch of windows (``ranges``) in calls of the module that read some steps of each window.
+    """Score windows (``ranges``) by calls of the module that read at most 2048 steps of each window at once.
 
     Yield, for each call, the index in the windows of its first step, and for each window the log-probabilities in nats
     of the steps that the call read.
@@ -260,8 +274,15 @@ def event_log_probs(
 ) -> list[np.ndarray]:
     """Return, for each row, the log-probability of every symbol, and of the end, at each of S scored steps, in nats.
 
-    Each array is ``(S, V)``, or ``(S, V + 1)`` if the model predicts ends, in the module's precision. ``module`` must
-    be in evaluation mode and is not changed.
+    Args:
+        module: the network with embedding and head, in evaluation mode.
+        observation: the observation whose parameters are the module's outputs, which emits symbols.
+        rows: encoded sequences.
+        windowing: the windows in which long rows are read.
+
+    Returns:
+        Arrays ``(S, V)`` for V symbols, or ``(S, V + 1)`` with the end last if the model predicts ends, in the module's
+        precision.
     """
     parameter, width = next(module.parameters()), module.spec.size + module.spec.has_end
     dtype = np.float64 if parameter.dtype == torch.float64 else np.float32
@@ -276,7 +297,7 @@ def event_log_probs(
 def _event_log_probs(
     module: SequenceModule[State], observation: Observation, rows: list[Row], ranges: list[StepRange]
 ) -> np.ndarray:
-    """Return the log-probabilities of all V symbols for a batch of windows (``ranges``), ``(B, T, V)``.
+    """Return the log-probabilities of all V symbols at T steps of B windows (``ranges``), ``(B, T, V)``, in nats.
 
     The result is ``(B, T, V + 1)`` with the end last if the model predicts ends.
     """
@@ -296,10 +317,17 @@ def _event_log_probs(
 def batch_event_log_probs(
     module: SequenceModule[State], observation: Observation, batch: PaddedBatch, state: State
 ) -> tuple[Tensor, State]:
-    """Return the log-probabilities of all V symbols at each step of a batch, ``(B, T, V)``, and the state after it.
+    """Return the log-probabilities of all V symbols at each step of a batch, in nats, and the state after the batch.
 
-    They are ``(B, T, V + 1)`` with the end last if the model predicts ends. ``state`` is the network's state before the
-    batch.
+    Args:
+        module: the network with embedding and head (output layer).
+        observation: the observation whose parameters are the module's outputs.
+        batch: B rows of T steps.
+        state: the network's state before the batch.
+
+    Returns:
+        Log-probabilities, ``(B, T, V)``, or ``(B, T, V + 1)`` with the end last if the model predicts ends; and the
+        network's state after the batch.
     """
     _, output_parameters, end, state = _predict(module, observation, batch, state, None)
     log_p = observation.bound(module.shared).log_probs(output_parameters)

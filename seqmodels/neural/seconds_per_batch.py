@@ -22,7 +22,7 @@ def seconds_per_batch(module: nn.Module, batches: Iterable[Any], objective: Obje
     Args:
         module: the module, in training mode.
         batches: at least one batch, as ``objective`` takes them.
-        objective: the objective that is maximised.
+        objective: function that returns the log-probability of a batch, which training maximises.
         budget: seconds of the training run to come, of which timing may take a small part.
     """
     seconds: list[float] = []

@@ -71,9 +71,9 @@ class TrainingOptions(Configurable):
         max_epochs: number of passes over the data after which training ends; None: no limit.
         max_seconds: seconds after which training ends; given alone, the learning-rate schedule follows time. None: no
             limit.
-        verbose: True shows progress, after a line on the values chosen for ``"auto"``; see ``SequenceModel`` for
-            ``"auto"``.
-        training: everything else about training, such as patience, optimizer, checkpoints and compilation.
+        verbose: True shows progress, after a line on the values chosen for ``"auto"``; False shows nothing; ``"auto"``
+            shows progress in a terminal or a notebook when training takes longer than three seconds.
+        training: everything else about training, such as patience, optimiser, checkpoints and compilation.
     """
 
     lr: float = 3e-3
@@ -89,7 +89,7 @@ class TrainingOptions(Configurable):
 
 
 def check_training_options(options: TrainingOptions) -> None:
-    """Raise ``ValueError`` for impossible arguments of training, before any work."""
+    """Raise ``ValueError`` if an argument of training is out of range, or if no limit would ever end training."""
     options.training.check()
     if options.batch_size != "auto" and options.batch_size < 1:
         raise ValueError(f"batch_size is {options.batch_size}; pass at least 1")
@@ -105,10 +105,10 @@ def check_training_options(options: TrainingOptions) -> None:
 
 
 def sequences_per_batch(options: TrainingOptions, lengths: Sequence[int], longest: int) -> int:
-    """Return the number of sequences in a batch.
+    """Return the number of sequences in a training batch: ``batch_size``, or for ``"auto"`` a number from 8 to 64.
 
     Args:
-        options: arguments of training; ``batch_size="auto"`` chooses it by the lengths.
+        options: arguments of training; ``batch_size="auto"`` chooses it so that a batch has about 1024 steps.
         lengths: number of steps of each sequence.
         longest: number of steps to which longer sequences are cut.
     """
@@ -132,7 +132,12 @@ def width_for(n_steps: int) -> int:
 
 
 def learns_by_heart(options: TrainingOptions, n_steps: int) -> bool:
-    """Return True if the default budget makes several passes over ``n_steps`` steps of data, so that it may overfit."""
+    """Return True if the default number of optimiser steps makes several passes over the data, so that it may overfit.
+
+    Args:
+        options: arguments of training; if any limit is given, the result is False.
+        n_steps: number of steps of the training data; below 300,000 the passes are several.
+    """
     is_automatic = options.max_steps == "auto" and options.max_epochs is None and options.max_seconds is None
     return is_automatic and n_steps < SMALL_DATA
 
@@ -156,12 +161,12 @@ def dropout_for(passes: float) -> float:
 def train_config(
     options: TrainingOptions, default_steps: int = DEFAULT_STEPS, *, learns_by_heart: bool = False
 ) -> TrainConfig:
-    """Return the arguments of training as the training loop takes them.
+    """Return the arguments of training as the training loop takes them, with every ``"auto"`` replaced by its value.
 
     Args:
         options: arguments of training.
         default_steps: number of steps that ``max_steps="auto"`` stands for.
-        learns_by_heart: True if ``averaging="auto"`` averages the weights.
+        learns_by_heart: True if ``averaging="auto"`` averages the weights, as is done on small data.
     """
     training, averaging = options.training, options.training.averaging
     if averaging == "auto":
@@ -187,14 +192,14 @@ def train_config(
 
 
 def parallel_of(options: TrainingOptions, n_parameters: int, device: torch.device) -> Parallel | None:
-    """Return how several processes share the training of a network, or None if there is only one.
+    """Return how several processes train a network together: ``"shard"`` or ``"replicate"``; None for one process.
 
     All processes call this at once.
 
     Args:
         options: arguments of training.
         n_parameters: number of parameters of the network.
-        device: device of this process, whose memory ``parallel="auto"`` looks at.
+        device: device of this process; ``parallel="auto"`` shards the weights if its memory is too small for all.
     """
     if not distributed.is_distributed():
         return None
@@ -220,10 +225,14 @@ def check_compile(how: object) -> None:
 
 
 def compiled(function: Function, how: Compile) -> Function:
-    """Return a function compiled by ``torch.compile`` in the mode ``how``; unchanged if that is False.
+    """Return a function compiled by ``torch.compile``; unchanged if ``how`` is False.
 
     Shapes are dynamic because the first shorter batch would otherwise be compiled for anew, which takes longer than
     fixed shapes save.
+
+    Args:
+        function: the function.
+        how: False, True for the default mode, or the name of a mode of ``torch.compile``.
     """
     if not how:
         return function

@@ -21,10 +21,10 @@ def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", con
     Within ``torch.device("meta")`` the weights have only shapes.
 
     Args:
-        model: any network.
+        model: any network model except ``MaskedTransformer``.
         n_symbols: number of symbols V.
         length: ``"stop"`` if the model predicts ends, ``"given"`` if not; it is also set on the model.
-        conditional: True for a model of p(y | x).
+        conditional: True for a model of p(y | x), whose sources have the same V symbols.
 
     >>> import torch
     >>> from seqmodels.neural import Transformer
@@ -46,7 +46,7 @@ def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", con
 
 
 def untrained_masked(model: MaskedTransformer, n_symbols: int) -> MaskedTransformer:
-    """Give ``model`` random weights for ``n_symbols`` integer symbols, as ``untrained`` does, and return it."""
+    """Give a masked Transformer random weights for ``n_symbols`` integer symbols, as if untrained, and return it."""
     model.set_params(encoding=Symbols(n_symbols))
     model._check_architecture()
     model.encoding_ = Symbols(n_symbols).restore({"size": n_symbols})

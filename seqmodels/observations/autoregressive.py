@@ -18,7 +18,7 @@ from seqmodels.observations.base import FullConditionals, Observation
 
 @dataclass(eq=False, repr=False)
 class AutoregressiveGaussian(Observation):
-    """A linear-Gaussian regression of each vector on the last ``order`` vectors; under an HMM of one state it is a VAR.
+    """A linear-Gaussian regression of each vector on the last ``order`` vectors; an HMM with one state is a VAR.
 
     The first ``order`` steps of a sequence, whose past is incomplete, have a Gaussian of their own.
 
@@ -39,14 +39,15 @@ class AutoregressiveGaussian(Observation):
         intercept: False fixes c at zero in encoded units, for an HMM only. The regression then passes through the mean
             of the training data, or through zero with ``encoding=Standardize(with_mean=False)``.
 
-    The output parameters of a state are the coefficients (D × pD), the intercept (D), the shape of the innovations'
-    covariance, and the mean and shape of the first steps (``seqmodels.observations.gaussian`` describes shapes).
-    Reference: Hamilton (1990), *Analysis of time series subject to changes in regime*.
+    The output parameters of a state are the coefficients (D × pD, for D features), the intercept (D), the numbers that
+    describe the innovations' covariance, and the mean and the covariance of the first steps
+    (``seqmodels.observations.gaussian`` says which numbers describe a covariance). Reference: Hamilton (1990),
+    *Analysis of time series subject to changes in regime*.
 
-    Missing values (NaN) of x are summed out. If past values are missing, ``past`` has the shape ``(..., p + p²D, D)``:
-    first the expected values of the p steps, then, row by row, the covariance ``P (pD, pD)`` of these values, so that x
-    is Gaussian with covariance ``A P Aᵀ + Σ``. An HMM computes both from the observed steps before
-    (``hmm.missing_past``).
+    Missing values (NaN) of x are marginalised out. If past values are missing, ``past`` has the shape
+    ``(..., p + p²D, D)``: first the expected values of the p steps, then, row by row, the covariance ``P (pD, pD)`` of
+    these values, so that x is Gaussian with covariance ``A P Aᵀ + Σ``. An HMM computes both from the observed steps
+    before (``hmm.missing_past``).
     """
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"order": "longest"}
@@ -72,7 +73,7 @@ class AutoregressiveGaussian(Observation):
 
     @property
     def shape_type(self) -> Literal["diag", "full"]:
-        """How ``unpack`` describes covariances: ``"diag"`` by variances only, or ``"full"`` for any other form."""
+        """The form of the numbers that describe a covariance: ``"diag"`` (log-variances) or ``"full"`` (a factor)."""
         return "diag" if self.covariance_type == "diag" else "full"
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
@@ -104,19 +105,27 @@ class AutoregressiveGaussian(Observation):
         return [size * size * self.order, size, shape, size, shape]
 
     def unpack(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Split output parameters ``(..., P)`` for ``size`` = D features into the five parts of the regression.
+        """Split the parameters of a regression on the last p steps into its five parts.
+
+        Args:
+            output_parameters: the P parameters of each regression, ``(..., P)``.
+            size: number of features D.
 
         Returns:
-            The coefficients ``(..., D, pD)``, oldest step first; the intercept ``(..., D)``; the numbers that describe
-                the innovations' covariance; the mean ``(..., D)`` of the first p steps; and the numbers that describe
-                their covariance (the shapes of ``seqmodels.observations.gaussian``).
+            The coefficients ``(..., D, pD)``, oldest step first; the intercept ``(..., D)``; the S numbers ``(..., S)``
+                that describe the innovations' covariance in the form ``shape_type``; the mean ``(..., D)`` of the first
+                p steps; and the numbers ``(..., S)`` that describe their covariance.
         """
         coefficients, *rest = output_parameters.split(self._widths(size), dim=-1)
         intercept, shape, first_mean, first_shape = rest
         return coefficients.unflatten(-1, (size, size * self.order)), intercept, shape, first_mean, first_shape
 
     def regression(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Return the matrices of the regression for output parameters ``(..., P)`` of ``size`` = D features.
+        """Return the coefficients, intercept, means and covariance matrices of a regression on the last p steps.
+
+        Args:
+            output_parameters: the P parameters of each regression, ``(..., P)``.
+            size: number of features D.
 
         Returns:
             The coefficients ``(..., D, pD)``, oldest step first; the intercept ``(..., D)``; the covariance of the
@@ -128,7 +137,13 @@ class AutoregressiveGaussian(Observation):
         return coefficients, intercept, covariance, first_mean, first_covariance
 
     def pack(self, coefficients: Tensor, *rest: Tensor) -> Tensor:
-        """Join the five parts that ``unpack`` returns, in their order, into output parameters ``(..., P)``."""
+        """Join the five parts of a regression into its P parameters, ``(..., P)``; the inverse of ``unpack``.
+
+        Args:
+            coefficients: coefficients of the last p steps of D features, oldest first, ``(..., D, pD)``.
+            rest: the intercept, the numbers of the innovations' covariance, and mean and numbers of the covariance of
+                the first steps.
+        """
         return torch.cat([coefficients.flatten(-2), *rest], dim=-1)
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
@@ -145,11 +160,19 @@ class AutoregressiveGaussian(Observation):
     def _conditional(
         self, output_parameters: Tensor, size: int, past: Tensor | None
     ) -> tuple[Tensor, Tensor, Literal["diag", "full"]]:
-        """Return the mean ``(..., D)`` of x given its past, the numbers that describe its covariance, and their type.
+        """Return the mean and the covariance of the next step x given its past, and the form of the covariance.
 
-        ``past`` may not be None. Where it reaches back before the sequence, mean and covariance are those of first
-        steps. If ``past`` has covariances of missing values, all are float64, the type is ``"full"``, and the
-        covariance includes what is uncertain about these values.
+        Where the past reaches back before the sequence, mean and covariance are those of first steps. If ``past`` has
+        covariances of missing values, all are float64, the form is ``"full"``, and the covariance includes the
+        uncertainty about these values.
+
+        Args:
+            output_parameters: the P parameters of each regression, ``(..., P)``.
+            size: number of features D.
+            past: the last p steps, oldest first, ``(..., p, D)`` or ``(..., p + p²D, D)``; not None.
+
+        Returns:
+            The mean ``(..., D)``, the numbers that describe the covariance, and their form, ``"diag"`` or ``"full"``.
         """
         assert past is not None, "an autoregressive observation is always given its past"
         history, spread = self.split_past(past)
@@ -165,11 +188,15 @@ class AutoregressiveGaussian(Observation):
     # -- missing values of the past ------------------------------------------------------------------------
 
     def split_past(self, past: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Split ``past`` into the values of the last p steps ``(..., pD)`` and the covariance of these values.
+        """Split a past into the values of the last p steps and the covariance of those that are uncertain.
 
-        The covariance is ``(..., pD, pD)`` for a ``past`` of shape ``(..., p + p²D, D)``. It is None for a ``past`` of
-        shape ``(..., p, D)``, in which all values are known. Before the start of the sequence, values are NaN and
-        covariances 0.
+        Args:
+            past: the last p steps of D features, oldest first, ``(..., p, D)``; if some were missing,
+                ``(..., p + p²D, D)``, with expected values first and then the rows of their covariance.
+
+        Returns:
+            The values ``(..., pD)``, NaN before the start of the sequence; and their covariance ``(..., pD, pD)``, 0
+                before the start, or None for a past in which all values are known.
         """
         history = past[..., : self.order, :].flatten(-2)
         if past.shape[-2] == self.order:
@@ -178,9 +205,9 @@ class AutoregressiveGaussian(Observation):
         return history, past[..., self.order :, :].flatten(-2).unflatten(-1, (width, width))
 
     def join_past(self, history: Tensor, spread: Tensor) -> Tensor:
-        """Join the values of the last p steps and their covariance into a past ``(..., p + p²D, D)``.
+        """Join the values of the last p steps and their covariance into one array that ``log_prob`` takes as past.
 
-        It is the inverse of ``split_past``, and ``log_prob`` takes the result.
+        It is the inverse of ``split_past``; the result is ``(..., p + p²D, D)`` for D features.
 
         Args:
             history: expected values of the last p steps, oldest first, ``(..., pD)``.
@@ -191,16 +218,18 @@ class AutoregressiveGaussian(Observation):
         return torch.cat([history.unflatten(-1, (-1, size)), rows], dim=-2)
 
     def joint(self, output_parameters: Tensor, history: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean and the covariance of the last p steps and x together, float64.
-
-        The shapes are ``(..., pD + D)`` and ``(..., pD + D, pD + D)``.
+        """Return the mean and the covariance of the last p steps and the next step x together.
 
         In the first p steps of a sequence, x has a Gaussian of its own and does not depend on the past.
 
         Args:
-            output_parameters: output parameters of the regression, ``(..., P)``.
-            history: mean of the last p steps, oldest first, ``(..., pD)``.
+            output_parameters: the P parameters of the regression, ``(..., P)``.
+            history: mean of the last p steps of D features, oldest first, ``(..., pD)``; NaN before the start of the
+                sequence.
             spread: covariance of the last p steps, ``(..., pD, pD)``.
+
+        Returns:
+            The mean ``(..., pD + D)`` and the covariance ``(..., pD + D, pD + D)``, both float64.
         """
         history, spread = history.double(), spread.double()
         mean, cross, covariance = self._predicted(output_parameters, history, spread)
@@ -213,21 +242,27 @@ class AutoregressiveGaussian(Observation):
         return mean, 0.5 * (joint + joint.mT)
 
     def joint_mean(self, output_parameters: Tensor, history: Tensor) -> Tensor:
-        """Return the mean of the last p steps and x together, ``(..., pD + D)`` float64.
+        """Return the mean of the last p steps and the next step x together, ``(..., pD + D)`` float64.
 
-        ``history (..., pD)`` is the mean of the last p steps. Unlike ``joint`` the function needs no covariance of
-        them.
+        Args:
+            output_parameters: the P parameters of the regression, ``(..., P)``.
+            history: mean of the last p steps of D features, oldest first, ``(..., pD)``; NaN before the start of the
+                sequence.
         """
         history = history.double()
         nothing = history.new_zeros(history.shape[-1], history.shape[-1])
         return torch.cat([history, self._predicted(output_parameters, history, nothing)[0]], dim=-1)
 
     def _predicted(self, output_parameters: Tensor, history: Tensor, spread: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean of x, its covariance with the past and its own covariance, float64.
+        """Return the mean of the next step x, its covariance with the last p steps, and its own covariance, float64.
 
-        The shapes are ``(..., D)``, ``(..., D, pD)`` and ``(..., D, D)``.
+        Args:
+            output_parameters: the P parameters of each regression, ``(..., P)``.
+            history: mean of the last p steps of D features, oldest first, ``(..., pD)``.
+            spread: covariance of the last p steps, ``(..., pD, pD)``.
 
-        ``history (..., pD)`` is the mean of the last p steps and ``spread (..., pD, pD)`` their covariance.
+        Returns:
+            Arrays ``(..., D)``, ``(..., D, pD)`` and ``(..., D, D)``.
         """
         size = history.shape[-1] // self.order
         matrix, intercept, noise, first_mean, first_noise = self.regression(output_parameters.double(), size)
@@ -238,12 +273,12 @@ class AutoregressiveGaussian(Observation):
         return mean, cross, cross @ matrix.mT + torch.where(has_past.unsqueeze(-1), noise, first_noise)
 
     def mean_parameters(self, table: Tensor, share: Tensor) -> Tensor:
-        """Return output parameters ``(P,)`` of the weighted average of K regressions.
+        """Return the parameters ``(P,)`` of the weighted average of K regressions.
 
         Coefficients, means and covariance matrices are averaged, not the numbers that encode them.
 
         Args:
-            table: output parameters of each regression, ``(K, P)``.
+            table: the P parameters of each regression, ``(K, P)``.
             share: weight of each regression, ``(K,)``.
         """
         size = self._size(table.shape[-1])
@@ -267,7 +302,14 @@ class AutoregressiveGaussian(Observation):
         return gaussian.covariance_of_shape(shape, size, self.min_covariance)
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """Return output parameters ``(..., P)`` with covariances times ``temperature``, but not below the floor."""
+        """Return the parameters of regressions with covariances multiplied by ``temperature``, ``(..., P)``.
+
+        Variances do not fall below their floor ``min_covariance``.
+
+        Args:
+            output_parameters: the P parameters of each regression, ``(..., P)``.
+            temperature: a number above 0.
+        """
         size = self._size(output_parameters.shape[-1])
         coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
         shape = gaussian.scaled(shape, size, self.shape_type, temperature)

@@ -17,11 +17,11 @@ from seqmodels.sequences.measure import Values
 
 
 class FullConditionals(NamedTuple):
-    """Log-densities that condition each feature on all others, in nats.
+    """Log-densities of each feature of a vector given all its other features, in nats (D features).
 
     Attributes:
         each: ``log p(x_d | x without d)`` of each feature d, ``(..., D)``.
-        others: ``log p(x without d)``, the marginal of all features but d, ``(..., D)``.
+        others: ``log p(x without d)``, the marginal log-density of all features but d, ``(..., D)``.
     """
 
     each: Tensor
@@ -29,10 +29,10 @@ class FullConditionals(NamedTuple):
 
 
 class LinearPrediction(NamedTuple):
-    """A linear prediction ``x_t = A x_{t-1} + c + e_t``, from which networks start.
+    """A linear prediction of each vector from the one before, ``x_t = A x_{t-1} + c + e_t``, from which networks start.
 
     The errors are ``e_t ~ N(0, Σ)``, and the first step is ``x_1 ~ N(m, S)``. All arrays are float64 and in encoded
-    units.
+    (usually standardised) units; D is the number of features.
 
     Attributes:
         coefficients: A, ``(D, D)``.
@@ -50,9 +50,10 @@ class LinearPrediction(NamedTuple):
 
 
 class LinearOutputs(NamedTuple):
-    """P output parameters as a linear function of the last step, ``bias + skip x_{t-1}``.
+    """The parameters of a step's density as a linear function of the step before, ``bias + skip x_{t-1}``.
 
-    At the first step they are ``bias + first``.
+    At the first step of a sequence they are ``bias + first``. P is the number of parameters of the density, D the
+    number of features of a step.
 
     Attributes:
         bias: constant term, ``(P,)``.
@@ -66,7 +67,7 @@ class LinearOutputs(NamedTuple):
 
 
 class Observation(Configurable, ABC):
-    """The distribution of one encoded step given P real numbers, its output parameters.
+    """The base class of distributions of one encoded step of a sequence, given P real numbers, its output parameters.
 
     An HMM keeps the output parameters of its states in a table ``(K, P)``, one row for each state; a network projects
     its hidden state to them.
@@ -79,11 +80,12 @@ class Observation(Configurable, ABC):
       reals use ``encoding=Standardize(with_mean=False)``, which scales and does not shift.
     - ``starting_point`` and ``starting_near``, if zeros are a bad start for gradient training; ``starts_linear`` and
       ``starting_linear``, if a network can start from a linear prediction of each vector.
-    - ``n_past``, for a density that depends on past steps; ``sums_out_missing``, for one that accepts NaN.
+    - ``n_past``, for a density that depends on past steps; ``sums_out_missing``, for one that accepts NaN as a missing
+      value.
     - ``distribution``, if Pyro has this distribution (the default does not know its variance); ``tempered``.
     - ``log_probs``, for symbols; ``step_log_prob``, if one step is faster without torch.
-    - ``locations``, if its emissions may depend on inputs (``input_effects`` of hidden chains); ``location_units`` if
-      these have units.
+    - ``locations``, if inputs may shift its means or log-odds (``input_effects`` of hidden chains); ``location_units``
+      if these have units.
     - ``full_conditionals``, the density of each feature given the others, if it follows neither from NaN nor from bits.
     - ``interval_log_prob``, if the cdf of each feature is known, for rounded or censored data.
     - ``with_floor``, ``on_floor`` and ``floor_hits``, if a floor bounds the density.
@@ -102,25 +104,45 @@ class Observation(Configurable, ABC):
 
     @abstractmethod
     def n_output_parameters(self, size: int) -> int:
-        """Return P, the number of output parameters of one density over ``size`` features, or ``size`` symbols."""
+        """Return P, the number of real parameters that describe one density over vectors or symbols.
+
+        Args:
+            size: number of features of a vector, or of symbols of the alphabet.
+        """
 
     @abstractmethod
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        """Return ``log p(x | output_parameters, past)`` in nats, ``(...)``; leading axes of arguments broadcast."""
+        """Return the log-probability, or log-density, of encoded steps in nats, ``(...)``.
+
+        The leading axes of all arguments broadcast. P is the number of parameters of a density, D of features.
+
+        Args:
+            output_parameters: parameters of the density of each step, ``(..., P)``.
+            x: encoded steps, vectors ``(..., D)`` or integer symbols ``(...)``.
+            past: the last p steps before each step, oldest first, ``(..., p, D)``, with NaN before the start of the
+                sequence; None if the density does not depend on them.
+        """
 
     @abstractmethod
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
-        """Draw one step for each row of ``output_parameters (n, P)``: vectors ``(n, D)`` or symbols ``(n,)``."""
+        """Draw one encoded step from each of n densities: vectors ``(n, D)`` or integer symbols ``(n,)``.
+
+        Args:
+            output_parameters: the P parameters of each density, ``(n, P)``.
+            past: the last p steps before each step, oldest first, ``(n, p, D)``; None if the density does not depend on
+                them.
+            generator: source of random numbers.
+        """
 
     # -- what it may define --------------------------------------------------------------------------------
 
     def step_log_prob(self, output_parameters: np.ndarray, x: np.ndarray) -> float:
-        """Return ``log p(x | output_parameters)`` of a single step in nats, computed on NumPy arrays.
+        """Return the log-probability, or log-density, of a single encoded step in nats, computed on NumPy arrays.
 
         Scoring step by step calls this method, because a NumPy call costs less than a torch call for one step.
 
         Args:
-            output_parameters: output parameters of one density, ``(P,)``.
+            output_parameters: the P parameters of the density, ``(P,)``.
             x: the encoded step: a vector ``(D,)``, or the number of a symbol, ``()``.
         """
         parameters, value = torch.from_numpy(output_parameters), torch.as_tensor(x)
@@ -134,12 +156,12 @@ class Observation(Configurable, ABC):
 
     @property
     def sums_out_missing(self) -> bool:
-        """True if NaN in ``x`` means a missing value and is summed out exactly."""
+        """True if NaN in a vector is accepted as a missing value, which is then marginalised out exactly."""
         return False
 
     @property
     def has_marginal_cdfs(self) -> bool:
-        """True if ``marginal_cdfs``, the cumulative distribution function of each feature by itself, is known.
+        """True if ``marginal_cdfs`` can compute the marginal cumulative distribution function (cdf) of each feature.
 
         For an observation that depends on past steps, or whose features depend on each other, the cdf follows instead
         from ``distribution``, which is then a mixture of Gaussians.
@@ -147,10 +169,14 @@ class Observation(Configurable, ABC):
         return False
 
     def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        """Return ``P(X_d <= x_d)`` for each feature of ``x (..., D)`` by itself, ``(..., D)`` float64 on the CPU.
+        """Return the cumulative probability ``P(X_d <= x_d)`` of each feature, ``(..., D)`` float64 on the CPU.
 
         If features only take certain values, such as whole numbers, ``x`` should hold such values; between them the
         result is a smooth continuation. The cdf of an angle is not defined: see ``trigonometric_moments``.
+
+        Args:
+            output_parameters: the P parameters of each density, ``(..., P)``.
+            x: encoded vectors of D features, ``(..., D)``.
 
         Raises:
             NotImplementedError: if the observation has no known cdf.
@@ -158,7 +184,11 @@ class Observation(Configurable, ABC):
         raise NotImplementedError(f"{self!r} does not know the cdf of each feature")
 
     def marginal_log_probs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        """Return ``log p(x_d)`` for each feature of ``x (..., D)`` by itself in nats, shape ``(..., D)``, float64.
+        """Return the marginal log-density, or log-probability, of each feature in nats, ``(..., D)`` float64.
+
+        Args:
+            output_parameters: the P parameters of each density, ``(..., P)``.
+            x: encoded vectors of D features, ``(..., D)``.
 
         Raises:
             NotImplementedError: if the observation has no known density of single features.
@@ -166,7 +196,10 @@ class Observation(Configurable, ABC):
         raise NotImplementedError(f"{self!r} does not know the density of each feature")
 
     def marginal_means(self, output_parameters: Tensor) -> Tensor:
-        """Return the mean of each feature, shape ``(..., D)``, float64 on the CPU; NaN if it does not exist.
+        """Return the mean of each feature in encoded units, ``(..., D)`` float64 on the CPU; NaN if there is none.
+
+        Args:
+            output_parameters: the P parameters of each density, ``(..., P)``.
 
         Raises:
             NotImplementedError: if the observation has no known mean.
@@ -176,9 +209,12 @@ class Observation(Configurable, ABC):
         )
 
     def trigonometric_moments(self, output_parameters: Tensor) -> Tensor:
-        """Return ``E exp(i j x_d)`` of each angle x_d for j = 1 to J, shape ``(..., J, D)``, complex, on the CPU.
+        """Return the moments ``E exp(i j x_d)`` of each angle x_d for j = 1 to J, ``(..., J, D)``, complex, on the CPU.
 
         The observation chooses J so large that the moments after J are negligible.
+
+        Args:
+            output_parameters: the P parameters of each density of D angles, ``(..., P)``.
 
         Raises:
             NotImplementedError: if the features are not angles, or their moments are not known.
@@ -186,71 +222,103 @@ class Observation(Configurable, ABC):
         raise NotImplementedError(f"{self!r} does not know the trigonometric moments of each feature")
 
     def nearest(self, x: Tensor) -> Tensor:
-        """Return the rounded value nearest to encoded ``x (..., D)``, or ``x`` itself if features are not rounded."""
+        """Return encoded vectors rounded to the nearest possible values, ``(..., D)``; unchanged for continuous values.
+
+        Args:
+            x: encoded vectors of D features, ``(..., D)``.
+        """
         return x
 
     def values(self, size: int) -> tuple[Values, ...]:
-        """Return the kind of values of each of ``size`` features, such as ``"reals"``, ``"bits"`` or ``"counts"``.
+        """Return the kind of values of each feature, such as ``"reals"``, ``"bits"`` or ``"counts"``.
 
         Reals are standardised before training and have a density; bits and counts are not standardised and have
         probabilities.
+
+        Args:
+            size: number of features.
         """
         reals: Values = "reals"
         return (reals,) * size
 
     def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
-        """Return for each of ``size`` features True if outliers are likely and its scale must be estimated robustly."""
+        """Return for each feature True if outliers are likely, so that its scale must be estimated robustly.
+
+        Args:
+            size: number of features.
+        """
         return (False,) * size
 
     def locations(self, size: int) -> list[slice]:
-        """Return the slices of the output parameters that inputs shift linearly if emissions depend on inputs.
+        """Return the slices of the parameters of a density that inputs shift linearly, if emissions depend on inputs.
 
-        ``size`` is the number of features. The L output parameters in these slices are called locations; means and
-        log-odds are examples. The list is empty by default, and a model whose emissions depend on inputs then refuses
-        the observation.
+        The L parameters in these slices are called locations; means and log-odds are examples. The list is empty by
+        default, and a model whose emissions depend on inputs then refuses the observation.
+
+        Args:
+            size: number of features or symbols.
         """
         return []
 
     def location_units(self, scale: Tensor) -> Tensor:
-        """Return the size of one encoded unit of each location (see ``locations``) in raw units, ``(L,)``.
+        """Return the size in raw units of one encoded unit of each location, ``(L,)``.
 
-        ``scale (D,)`` is the size of one encoded unit of each feature in raw units. The result is ones by default,
-        because log-means and log-odds have no unit.
+        Locations are the L parameters of a density that inputs can shift, such as means or log-odds. The result is ones
+        by default, because log-means and log-odds have no unit.
+
+        Args:
+            scale: size of one encoded unit of each of D features in raw units, ``(D,)``.
         """
         return scale.new_ones(sum(each.stop - each.start for each in self.locations(len(scale))))
 
     def location_labels(self, names: Sequence[Any]) -> list[Any]:
-        """Return a label for each of the L locations (see ``locations``), given the D names of columns."""
+        """Return a label for each location, a parameter such as a mean that inputs can shift; by default ``names``.
+
+        Args:
+            names: names of the D features or of the symbols.
+        """
         return list(names)
 
     def check(self, size: int) -> None:
-        """Raise ValueError if a hyperparameter is out of range or does not fit ``size`` features or symbols."""
+        """Raise ValueError if a hyperparameter is out of range or does not fit the data.
+
+        Args:
+            size: number of features of the vectors, or of symbols.
+        """
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """Return output parameters ``(P,)`` from which gradient training starts: a network's first output bias.
+        """Return the parameters of a density, ``(P,)``, from which gradient training of a network starts.
 
-        ``size`` is the number of features or symbols; ``generator`` draws whatever is random.
+        They are the first bias of the network's output layer.
+
+        Args:
+            size: number of features or symbols.
+            generator: source of random numbers, if any are needed.
         """
         return torch.zeros(self.n_output_parameters(size))
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return the starting point ``start (P,)``, with its mean moved to that of ``n`` training frames.
+        """Return the parameters of a density moved to the mean of the training data, where gradient training starts.
 
-        ``total (D,)`` is the sum of these frames or, for symbols, ``(V,)``, the number of times each symbol occurs
-        among the ``n`` steps. By default ``start`` is returned unchanged, which suits standardised features.
+        By default ``start`` is returned unchanged, which suits standardised features.
+
+        Args:
+            start: the P parameters of the density before the change, ``(P,)``.
+            total: sum of the training vectors, ``(D,)``; for symbols, the number of times each occurs, ``(V,)``.
+            n: number of training steps in ``total``.
         """
         return start
 
     @property
     def starts_linear(self) -> bool:
-        """True if a network can start from a linear prediction of each vector, by ``starting_linear``."""
+        """True if ``starting_linear`` can start a network as a linear prediction of each vector from the one before."""
         return False
 
     def starting_linear(self, start: Tensor, linear: LinearPrediction) -> LinearOutputs:
-        """Return output parameters, as a linear function of the last step, whose density is close to ``linear``.
+        """Return parameters, as a linear function of the last step, of a density close to a given linear prediction.
 
         Args:
-            start: a starting point, ``(P,)``, which makes the components of a mixture differ from each other.
+            start: parameters of a density, ``(P,)``, which make the components of a mixture differ from each other.
             linear: a linear prediction of each vector from the one before.
 
         Raises:
@@ -259,7 +327,10 @@ class Observation(Configurable, ABC):
         raise NotImplementedError(f"{self!r} cannot start from a linear prediction")
 
     def log_probs(self, output_parameters: Tensor) -> Tensor:
-        """Return the log-probability of every symbol in nats, shape ``(..., V)``.
+        """Return the log-probability of every one of V symbols in nats, ``(..., V)``.
+
+        Args:
+            output_parameters: the P parameters of each distribution over symbols, ``(..., P)``.
 
         Raises:
             ValueError: if the observation emits vectors.
@@ -267,9 +338,13 @@ class Observation(Configurable, ABC):
         raise ValueError(f"the observation {self!r} emits vectors, which cannot be enumerated as symbols can")
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """Return the output parameters ``(..., P)`` of the normalised density ``p^(1/temperature)``.
+        """Return the parameters of the normalised density ``p^(1/temperature)`` for each density p, ``(..., P)``.
 
         For a mixture, the weights and each component are raised to that power, not their sum.
+
+        Args:
+            output_parameters: the P parameters of each density p, ``(..., P)``.
+            temperature: a number above 0; below 1 the density becomes sharper, above 1 flatter.
 
         Raises:
             ValueError: if no output parameters give that density.
@@ -279,13 +354,14 @@ class Observation(Configurable, ABC):
     def distribution(
         self, output_parameters: Tensor, *, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
-        """Return the mixture of K densities as a Pyro distribution over raw values ``shift + scale * x``.
+        """Return a mixture of K densities of this kind as a Pyro distribution over raw values ``shift + scale * x``.
 
         Args:
-            output_parameters: output parameters of each density, ``(K, P)``.
+            output_parameters: the P parameters of each density, ``(K, P)``.
             log_weights: log-weight of each density, ``(K,)``; the weights sum to one.
-            past: encoded past steps, ``(K or 1, p, D)``; None if ``n_past`` is 0.
-            shift, scale: map from encoded to raw units, each ``(D,)``; not used for symbols.
+            past: the last p encoded steps before, oldest first, ``(K or 1, p, D)``; None if the densities do not depend
+                on them.
+            shift, scale: map from encoded x to raw units, each ``(D,)``; not used for symbols.
         """
         # Imported here: Pyro is slow to import and off the hot path. Parameters are always validated, although
         # torch.compile sets the default of all distributions to not.
@@ -309,17 +385,27 @@ class Observation(Configurable, ABC):
     # -- one feature given the others ----------------------------------------------------------------------
 
     def has_full_conditionals(self, size: int) -> bool:
-        """Return True if ``full_conditionals`` is known for ``size`` features.
+        """Return True if ``full_conditionals``, the density of each feature given all others, can be computed.
 
-        By default it is known for observations that sum out missing values (NaN), and for features that are all bits.
+        By default it can for observations that marginalise out missing values (NaN), and for features that are all
+        bits.
+
+        Args:
+            size: number of features.
         """
         return self.emits == "vectors" and (self.sums_out_missing or set(self.values(size)) == {"bits"})
 
     def full_conditionals(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> FullConditionals:
-        """Return ``log p(x_d | x without d)`` and ``log p(x without d)`` for each feature d of ``x (..., D)``.
+        """Return the log-density of each feature given all others, and of all others, in nats, each ``(..., D)``.
+
+        Args:
+            output_parameters: the P parameters of each density, ``(..., P)``.
+            x: encoded vectors of D features, ``(..., D)``.
+            past: the last p steps before each step, oldest first, ``(..., p, D)``; None if the density does not depend
+                on them.
 
         Raises:
-            ValueError: if a single feature cannot be summed out of the density.
+            ValueError: if a single feature cannot be marginalised out of the density.
         """
         size = x.shape[-1]
         if not self.has_full_conditionals(size):
@@ -338,13 +424,16 @@ class Observation(Configurable, ABC):
 
     @property
     def has_interval_probabilities(self) -> bool:
-        """True if ``interval_log_prob`` is known, as ``Rounded`` and ``IntervalCensored`` require."""
+        """True if ``interval_log_prob`` is known, so that the observation can be used for rounded or censored data."""
         return False
 
     def interval_log_prob(self, output_parameters: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Return ``log p(low_d <= x_d < high_d for all d)`` in nats, shape ``(...)``.
+        """Return ``log p(low_d <= x_d < high_d for all features d)`` in nats, ``(...)``.
 
-        ``low`` and ``high`` are ``(..., D)`` in encoded units; NaN in both means that the feature is missing.
+        Args:
+            output_parameters: the P parameters of each density, ``(..., P)``.
+            low, high: ends of the interval of each of D features in encoded units, each ``(..., D)``; NaN in both means
+                that the feature is missing.
 
         Raises:
             ValueError: if the observation has no known probability of intervals.
@@ -354,64 +443,90 @@ class Observation(Configurable, ABC):
     # -- raw units -----------------------------------------------------------------------------------------
 
     def grid(self, size: int) -> tuple[float, ...] | None:
-        """Return the spacing of the values of each of ``size`` features in raw units; None if they are not rounded."""
+        """Return the spacing of the possible values of each feature in raw units; None if features are not rounded.
+
+        Args:
+            size: number of features.
+        """
         return None
 
     def in_units(self, scale: tuple[float, ...]) -> Observation:
-        """Return this observation for encoded vectors, given the size of one encoded unit of each feature in raw units.
+        """Return this observation as it applies to encoded vectors whose units are known.
 
-        ``scale (D,)`` are these sizes. Only observations that know the raw unit of their features, such as ``Rounded``,
-        return another observation than themselves.
+        Only observations that know the raw unit of their features, such as ``Rounded``, return another observation than
+        themselves.
+
+        Args:
+            scale: size of one encoded unit of each of D features in raw units.
         """
         return self
 
     # -- floors of variances -------------------------------------------------------------------------------
 
     def with_floor(self, factor: float) -> Observation:
-        """Return a copy of the observation whose lower bound of variances (the floor) is multiplied by ``factor``.
+        """Return a copy of the observation whose lower bound of variances (the floor) is multiplied by a number.
 
         An observation without a floor returns itself.
+
+        Args:
+            factor: the number, above 0.
         """
         return self
 
     def on_floor(self, output_parameters: Tensor, size: int, factor: float) -> Tensor:
-        """Return output parameters ``(..., P)`` after raising variances to at least ``factor`` times their floor.
+        """Return the parameters of densities after raising variances to at least ``factor`` times their floor.
 
-        The floor is the observation's lower bound of variances; ``size`` is the number of features D. Variances that
-        are on the floor are set to exactly ``factor`` times the floor, even if ``factor`` is below 1.
+        The result is ``(..., P)``. The floor is the observation's lower bound of variances. Variances that are on the
+        floor are set to exactly ``factor`` times the floor, even if ``factor`` is below 1.
+
+        Args:
+            output_parameters: the P parameters of each density, ``(..., P)``.
+            size: number of features.
+            factor: the multiple of the floor.
         """
         return output_parameters
 
     def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
-        """Return True, ``(...)``, for each density in ``output_parameters (..., P)`` that has a variance at its floor.
+        """Return True for each density that has a variance at its floor, the lower bound of variances, ``(...)`` bool.
 
-        The floor is a lower bound of the variances; ``size`` is the number of features D.
+        Args:
+            output_parameters: the P parameters of each density, ``(..., P)``.
+            size: number of features.
         """
         return torch.zeros(output_parameters.shape[:-1], dtype=torch.bool, device=output_parameters.device)
 
     # -- weights that all steps share ----------------------------------------------------------------------
 
     def shared(self, size: int) -> nn.Module | None:
-        """Return new weights of the observation that a network learns with its own, or None if it has none.
+        """Return new weights that the observation has beside its output parameters, or None if it has none.
 
-        The same weights hold at every step. ``size`` is the number of features or symbols.
+        A network learns them together with its own. The same weights hold at every step.
+
+        Args:
+            size: number of features or symbols.
         """
         return None
 
     def bound(self, shared: nn.Module | None) -> Observation:
-        """Return a copy of the observation that uses the weights ``shared``, with which a network scores and draws."""
+        """Return a copy of the observation that uses given learned weights; itself if the observation has no weights.
+
+        Args:
+            shared: weights as the method ``shared`` creates them, or None for an observation without any.
+        """
         return self
 
     def on_cpu(self) -> Observation:
-        """Return the observation with its learned weights, if it has any (see ``shared``), on the CPU."""
+        """Return the observation with its learned weights, if it has any, on the CPU."""
         return self
 
     # -- tables from files ---------------------------------------------------------------------------------
 
     def check_table(self, table: Tensor, size: int) -> None:
-        """Raise ValueError if a row of output parameters ``table (K, P)``, read from a file, describes no density.
+        """Raise ValueError if a row of a table of parameters, read from a file, describes no density.
 
-        K is the number of states and ``size`` the number of features or symbols.
+        Args:
+            table: the P parameters of the density of each of K states, ``(K, P)``.
+            size: number of features or symbols.
         """
         expected = self.n_output_parameters(size)
         if table.shape[-1] != expected:
@@ -424,16 +539,24 @@ class Observation(Configurable, ABC):
             raise ValueError(f"the parameters of state {int(wrong.nonzero()[0])} are not valid for {self!r}")
 
     def is_valid(self, table: Tensor, size: int) -> Tensor:
-        """Return a bool array ``(K, n)`` that is False where a number of ``table (K, P)`` is not allowed.
+        """Return a bool array ``(K, n)`` that is False where a parameter of a density has a value that is not allowed.
 
-        The second axis has one entry for each number, or for each group of numbers that is checked together. By default
-        all finite numbers are allowed. ``size`` is the number of features or symbols.
+        The second axis has one entry for each parameter, or for each group of parameters that is checked together. By
+        default all finite numbers are allowed.
+
+        Args:
+            table: the P parameters of the density of each of K states, ``(K, P)``.
+            size: number of features or symbols.
         """
         return table.isfinite()
 
 
 def full_conditionals_of_independent(terms: Tensor) -> FullConditionals:
-    """Return the full conditionals of independent features from their log-densities ``terms (..., D)``."""
+    """Return the log-density of each feature given all others, if the D features of a vector are independent.
+
+    Args:
+        terms: log-density of each feature by itself, ``(..., D)``.
+    """
     is_left_out = torch.eye(terms.shape[-1], dtype=torch.bool, device=terms.device)
     # The sum is taken separately for each feature, because subtracting a large term from the total would lose the
     # digits of the small ones.
@@ -441,14 +564,14 @@ def full_conditionals_of_independent(terms: Tensor) -> FullConditionals:
 
 
 def full_conditionals_of_mixture(log_weights: Tensor, components: FullConditionals) -> FullConditionals:
-    """Return the full conditionals of a mixture from the full conditionals of its components.
+    """Return the log-density of each feature given all others under a mixture, from those of its M components.
 
     ``p(x_d | x without d) = Σ_m p(m | x without d) p_m(x_d | x without d)``; the result is NaN if the other features
     have probability zero.
 
     Args:
         log_weights: log-weight of each component, ``(..., M)``.
-        components: full conditionals of the components, arrays ``(..., M, D)``.
+        components: log-densities of the D features under each component, arrays ``(..., M, D)``.
     """
     joint = log_weights.unsqueeze(-1) + components.others
     others = torch.logsumexp(joint, -2)

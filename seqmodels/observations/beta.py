@@ -30,7 +30,8 @@ class Beta(LineDensity):
             of one half, this number is about twice the standard deviation. In addition, a and b are at least 0.01.
 
     float32 resolves proportions near 1 only to 6e-8 and rounds closer values to 1; fit with ``dtype="float64"`` if the
-    data contain them. NaN is summed out. Fitted attributes in raw units: ``a_`` and ``b_``, each ``(K, D)``.
+    data contain them. NaN is a missing value, which is marginalised out. Fitted attributes in raw units: ``a_`` and
+    ``b_``, each ``(K, D)`` for K states and D features.
     """
 
     min_scale: Floor = 1e-2
@@ -39,7 +40,11 @@ class Beta(LineDensity):
     kind = "proportions"
 
     def _shapes(self, theta: Tensor) -> Tensor:
-        """Return the parameters a and b, kept within their lower bounds, stacked to ``(..., 2, D)``."""
+        """Return the parameters a and b of beta densities, kept within their lower bounds, stacked to ``(..., 2, D)``.
+
+        Args:
+            theta: log a and log b of each of D features, ``(..., 2, D)``.
+        """
         return self.floored(theta).clamp(min=math.log(LEAST_SHAPE)).exp()
 
     def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
@@ -67,7 +72,12 @@ class Beta(LineDensity):
         return a / (a + b)
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return the sufficient statistics log x and log(1 - x), stacked to ``(..., 2, D)``."""
+        """Return the sufficient statistics of beta densities, log x and log(1 - x), stacked to ``(..., 2, D)``.
+
+        Args:
+            theta: parameters of the densities, which have no influence, ``(..., 2, D)``.
+            x: proportions of D features, ``(..., D)``.
+        """
         return torch.stack(_logarithms(x), -2)
 
     # -- the logit, on the line ----------------------------------------------------------------------------
@@ -98,7 +108,13 @@ class Beta(LineDensity):
         return theta - (2 * log_scale + theta.logsumexp(-2)).unsqueeze(-2)
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return output parameters with ``a + b = 2`` and the mean of ``n`` frames that sum to ``total (D,)``."""
+        """Return parameters ``(2D,)`` from which training starts: ``a + b = 2`` and the mean of the training frames.
+
+        Args:
+            start: a starting point, of which only dtype and device are used, ``(2D,)``.
+            total: sum of the training frames, ``(D,)``.
+            n: number of training frames.
+        """
         mean = (total / n).cpu()
         return torch.cat([(2 * mean).log(), (2 - 2 * mean).log()]).to(start)
 

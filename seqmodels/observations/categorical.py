@@ -32,9 +32,14 @@ class Categorical(Observation):
         refuse_wrong_arguments(self)
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return ``start (V,)`` plus the log-frequencies of the symbols among ``n`` training steps.
+        """Return logits from which training starts, moved by the log-frequencies of the symbols in the training data.
 
-        ``total (V,)`` is the number of times each symbol occurs; half a count is added to each.
+        Half a count is added to the count of each of the V symbols.
+
+        Args:
+            start: logits before the change, ``(V,)``.
+            total: number of times each symbol occurs, ``(V,)``.
+            n: number of training steps.
         """
         return start + torch.log((total + 0.5) / (n + 0.5 * len(total))).to(start.dtype)
 
@@ -73,11 +78,11 @@ class Categorical(Observation):
 
 
 class _CategoricalLogProb(torch.autograd.Function):
-    """The function ``log softmax(logits)_x`` for logits ``(..., V)`` and symbols ``(...)``, in nats; differentiable
-    once.
+    """The function ``log softmax(logits)_x`` in nats with a gradient of its own; it can be differentiated once.
 
-    The gradient ``onehot(x) - softmax(logits)`` is written into one array. Autograd would first fill an array of zeros
-    with the gradient of the selected entries and then pass over it again.
+    Its arguments are logits ``(..., V)`` of V symbols, and the symbols x ``(...)``. The gradient
+    ``onehot(x) - softmax(logits)`` is written into one array. Autograd would first fill an array of zeros with the
+    gradient of the selected entries and then pass over it again.
     """
 
     @staticmethod

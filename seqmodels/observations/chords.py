@@ -17,11 +17,12 @@ from seqmodels.sequences.measure import Values
 
 
 class ChordWeights(nn.Module):
-    """The learned weights of ``Chords``: embeddings E of D notes, and a projection V to the logits of the next note.
+    """The learned weights of ``Chords``, which names the notes of a set one after another.
 
-    The logits of the k-th note are ``biases + V relu(numbers + Σ_{j<k} E[n_j])``. There are D + 1 of them: one for each
-    note, from 0 to D - 1, and a last one for the end of the set. ``numbers (..., H)`` and ``biases (..., D + 1)`` are
-    the output parameters of a step.
+    They are an embedding of each of D notes, E, and a projection V to the logits of the next note. The logits of the
+    k-th note are ``biases + V relu(numbers + Σ_{j<k} E[n_j])``. There are D + 1 of them: one for each note, from 0 to D
+    - 1, and a last one for the end of the set. ``numbers (..., H)`` and ``biases (..., D + 1)`` are the output
+    parameters of a step.
     """
 
     def __init__(self, size: int, n_hidden: int, dropout: float) -> None:
@@ -32,11 +33,12 @@ class ChordWeights(nn.Module):
         nn.init.normal_(self.out.weight, std=n_hidden**-0.5)
 
     def log_softmax(self, numbers: Tensor, biases: Tensor, last: Tensor) -> Tensor:
-        """Return the log-probabilities ``(..., D + 1)`` of the next note and the end.
+        """Return the log-probabilities of the next note of a set and of its end in nats, ``(..., D + 1)``.
 
         Args:
-            numbers: hidden vectors, the output parameters plus the embeddings of the notes so far, ``(..., H)``.
-            biases: bias of each note and of the end, ``(..., D + 1)``.
+            numbers: hidden vectors, the first H output parameters plus the embeddings of the notes so far,
+                ``(..., H)``.
+            biases: bias of the logit of each of D notes and of the end, ``(..., D + 1)``.
             last: the note before, -1 at the start, ``(...)``; notes up to and including it get -inf.
         """
         logits = biases + self.out(self.dropout(F.relu(numbers)))
@@ -48,9 +50,9 @@ class ChordWeights(nn.Module):
 class Chords(Observation):
     """The distribution of the set of features that are on, such as the keys of a piano roll, for networks.
 
-    The set is a chain of its members in order, closed by an end. Each factor is a softmax over the notes that may still
-    come and the end, so a frame of four notes has five factors, and the probabilities of all ``2^D`` frames sum to one.
-    Unlike under ``Bernoulli``, the notes depend on each other.
+    The D features are called notes. The set is coded as a chain of its members in order, closed by an end symbol. Each
+    factor is a softmax over the notes that may still come and the end, so a frame of four notes has five factors, and
+    the probabilities of all ``2^D`` frames sum to one. Unlike under ``Bernoulli``, the notes depend on each other.
 
     Args:
         n_hidden: H, width of the hidden vector in which the notes so far are summed.
@@ -96,7 +98,7 @@ class Chords(Observation):
 
     @property
     def weights(self) -> ChordWeights:
-        """The learned weights that ``bound`` has set.
+        """The learned weights, which a network has set by ``bound``.
 
         Raises:
             ValueError: if no weights have been set.
@@ -145,13 +147,16 @@ class Chords(Observation):
         return output_parameters[..., : self.n_hidden], output_parameters[..., self.n_hidden :]
 
     def _in_order(self, frames: Tensor) -> Tensor:
-        """Return ``frames (..., D)`` with the features in the order in which notes are named; it is its own inverse."""
+        """Return frames with features in the order in which notes are named, ``(..., D)``; its own inverse."""
         return frames.flip(-1) if self.order == "descending" else frames
 
     def _embedded(self, notes: Tensor) -> Tensor:
-        """Return the embedding ``(..., H)`` of each of ``notes``, which is added to the hidden vector.
+        """Return the embedding of each note, which is added to the hidden vector, ``(..., H)``.
 
         The end symbol gets the embedding of the last note, which has no effect because no note follows the end.
+
+        Args:
+            notes: numbers of notes, or the number D for the end, ``(...)``.
         """
         return F.embedding(notes.clamp(max=len(self.weights.notes) - 1), self.weights.notes)
 

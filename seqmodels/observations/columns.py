@@ -15,13 +15,13 @@ from seqmodels.sequences.measure import Values
 
 @dataclass(frozen=True)
 class Group:
-    """One group of features in ``Columns``, with the columns of x and the output parameters that belong to it.
+    """One group of features in ``Columns``, with its columns of x and its entries in the output parameters.
 
     Attributes:
         observation: distribution of the group.
-        size: number of features.
-        columns: slice of the features in x.
-        outputs: slice of the entries in the output parameters.
+        size: number of features of the group.
+        columns: slice of the group's features in a vector x of all features.
+        outputs: slice of the group's entries in the output parameters of all groups.
     """
 
     observation: Observation
@@ -30,14 +30,20 @@ class Group:
     outputs: slice
 
     def of(self, x: Tensor) -> Tensor:
-        """Return the group's features of ``x (..., D)``."""
+        """Return the columns of the group's features from vectors of all features, ``(..., D_g)``.
+
+        Args:
+            x: vectors of all D features, ``(..., D)``.
+        """
         return x[..., self.columns]
 
     def before(self, past: Tensor | None) -> Tensor | None:
-        """Return the last q steps of the group's features, ``(..., q, D_g)``, where the group depends on q past steps.
+        """Return the last q steps of the group's D_g features, on which its density depends, ``(..., q, D_g)``.
 
-        ``past (..., p, D)`` holds the values of all features, oldest first. Return None if the group depends on no past
-        step.
+        Return None if it depends on no past step.
+
+        Args:
+            past: the last p steps of all D features, oldest first, ``(..., p, D)``, or None.
         """
         n = self.observation.n_past
         return None if past is None or n == 0 else past[..., -n:, self.columns]
@@ -104,7 +110,7 @@ class Columns(Observation):
             )
 
     def parts(self) -> Iterator[Group]:
-        """Yield each group with its slices of the columns and of the output parameters."""
+        """Yield each group of features with its slices of the columns and of the output parameters."""
         column = parameter = 0
         for observation, n in self.groups:
             width = observation.n_output_parameters(n)

@@ -19,9 +19,11 @@ from seqmodels.sequences.measure import Values
 
 
 class ExponentialFamily(Observation, ABC):
-    """The base class of independent one-parameter exponential families, with natural parameters ``η (D,)`` as outputs.
+    """The base class of independent one-parameter exponential families, such as Bernoulli and Poisson distributions.
 
-    An infinite natural parameter gives one value probability one. NaN in x is summed out.
+    The density of feature d is ``exp(x_d η_d - A(η_d) + h(x_d))``. The output parameters are the natural parameters
+    ``η (D,)`` of D features. An infinite natural parameter gives one value probability one. NaN in x is a missing
+    value, which is marginalised out.
 
     ``pseudocount`` and ``mean`` define the conjugate prior of an M-step, ``pseudocount · (mean · η - A(η))`` for each
     feature (Diaconis and Ylvisaker 1979): it acts as if a state had emitted ``pseudocount`` more frames with mean
@@ -41,30 +43,53 @@ class ExponentialFamily(Observation, ABC):
 
     @abstractmethod
     def feature_log_prob(self, natural: Tensor, x: Tensor) -> Tensor:
-        """Return ``log p(x_d | η_d)`` of observed values given natural parameters η, elementwise, in nats.
+        """Return the log-probability of each value under an exponential family in nats, elementwise.
 
-        It must be exact also for infinite η, which give one value probability one.
+        It must be exact also for infinite natural parameters, which give one value probability one.
+
+        Args:
+            natural: natural parameter η of the distribution of each value, any shape that broadcasts with ``x``.
+            x: the values, none missing.
         """
 
     @abstractmethod
     def log_normaliser(self, natural: Tensor) -> Tensor:
-        """Return the log-normaliser ``A(η)`` of each natural parameter η, elementwise."""
+        """Return ``A(η)``, the log-normaliser of the density ``exp(x η - A(η) + h(x))``, elementwise.
+
+        Args:
+            natural: natural parameters η, any shape.
+        """
 
     @abstractmethod
     def log_base_measure(self, x: Tensor) -> Tensor:
-        """Return the logarithm of the base measure, ``h(x)``, of each value, elementwise."""
+        """Return ``h(x)``, the log of the base measure in ``exp(x η - A(η) + h(x))``, for each value x, elementwise."""
 
     @abstractmethod
     def expected_value(self, natural: Tensor) -> Tensor:
-        """Return the mean ``A'(η)`` of each feature from its natural parameter η, elementwise."""
+        """Return the mean of the distribution with each natural parameter, elementwise.
+
+        Args:
+            natural: natural parameter η of each distribution, any shape.
+        """
 
     @abstractmethod
     def natural_parameter(self, mean: Tensor) -> Tensor:
-        """Return the natural parameter η that has a given mean, elementwise; the inverse of ``expected_value``."""
+        """Return the natural parameter η of the distribution with each mean, elementwise.
+
+        It is the inverse of ``expected_value``.
+
+        Args:
+            mean: mean of each distribution, any shape.
+        """
 
     @abstractmethod
     def feature_cdf(self, mean: Tensor, x: Tensor) -> Tensor:
-        """Return ``P(X <= x)`` for the distribution with a given mean, elementwise, float64 on the CPU."""
+        """Return the cumulative probability ``P(X <= x)`` of the distributions with given means, elementwise.
+
+        Args:
+            mean: mean of each distribution, float64 on the CPU.
+            x: the values, float64 on the CPU.
+        """
 
     # -- Observation ---------------------------------------------------------------------------------------
 
@@ -101,7 +126,12 @@ class ExponentialFamily(Observation, ABC):
         return full_conditionals_of_independent(self._terms(output_parameters, x))
 
     def _terms(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        """Return the log-probability of each feature in nats, ``(..., D)``; 0 for a missing feature."""
+        """Return the log-probability of each feature in nats, ``(..., D)``; 0 for a missing feature (NaN).
+
+        Args:
+            output_parameters: natural parameters of the features, ``(..., D)``.
+            x: vectors of D features, ``(..., D)``.
+        """
         observed = ~torch.isnan(x)
         return torch.where(observed, self.feature_log_prob(output_parameters, torch.where(observed, x, 0.0)), 0.0)
 
@@ -119,17 +149,26 @@ class ExponentialFamily(Observation, ABC):
         return self.expected_value(output_parameters.double()).cpu()
 
     def prior_mean(self, size: int) -> Tensor:
-        """Return the prior's ``mean`` of each feature, shape ``(D,)``, float64."""
+        """Return the mean of the prior, the hyperparameter ``mean``, for each feature, ``(D,)`` float64.
+
+        Args:
+            size: number of features D.
+        """
         return torch.as_tensor(self.mean, dtype=torch.float64).expand(size)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         return self.natural_parameter(self.prior_mean(size)).float()
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return natural parameters ``(D,)`` for the mean of ``n`` training frames and one frame of the prior.
+        """Return natural parameters ``(D,)`` with the mean of the training frames and one frame of the prior.
 
-        ``total (D,)`` is the sum of the training frames. The frame of the prior has its mean, and keeps the probability
-        of a feature that is never on in training above zero.
+        They are where gradient training starts. The frame of the prior has its mean, and keeps the probability of a
+        feature that is never on in training above zero.
+
+        Args:
+            start: a starting point, of which only dtype and device are used, ``(D,)``.
+            total: sum of the training frames, ``(D,)``.
+            n: number of training frames.
         """
         return self.natural_parameter((total + self.prior_mean(len(total))) / (n + 1)).to(start)
 
@@ -146,7 +185,7 @@ class Bernoulli(ExponentialFamily):
         mean: mean of the added frames: a probability, or one for each feature (their frequencies, for example).
             Networks start at the mean of their training frames and one frame with this mean.
 
-    NaN marks a missing bit, which is summed out. Fitted attribute in raw units: ``probabilities_ (K, D)``.
+    NaN marks a missing bit, which is marginalised out. Fitted attribute in raw units: ``probabilities_ (K, D)``.
     """
 
     pseudocount: NotNegativeFloat = 0.0
@@ -203,8 +242,8 @@ class Poisson(ExponentialFamily):
         mean: mean of the added frames: a rate, or one for each feature. Networks start at the mean of their training
             frames and one frame with this mean.
 
-    NaN marks a missing count, which is summed out. Fitted attribute in raw units: ``rates_ (K, D)``, counts per frame.
-    Reference: Zucchini, MacDonald and Langrock (2016), *Hidden Markov models for time series*.
+    NaN marks a missing count, which is marginalised out. Fitted attribute in raw units: ``rates_ (K, D)``, counts per
+    frame. Reference: Zucchini, MacDonald and Langrock (2016), *Hidden Markov models for time series*.
     """
 
     pseudocount: NotNegativeFloat = 0.0

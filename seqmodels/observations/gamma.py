@@ -23,15 +23,16 @@ LARGEST_LOG_RATIO = 600.0  # of a value to the mean; the density is practically 
 class Gamma(LineDensity):
     """Independent gamma densities of values above 0: durations, amounts, magnitudes.
 
-    The output parameters of a state are D log-shapes log k, then D log-means log(k/r). Features are scaled by their
-    standard deviation over the training frames and not shifted. The M-step is exact, by Newton's method for the shape
-    (Minka 2002, *Estimating a gamma distribution*).
+    With shapes k and rates r, the output parameters of a state are D log-shapes log k, then D log-means log(k/r).
+    Features are scaled by their standard deviation over the training frames and not shifted. The M-step is exact, by
+    Newton's method for the shape (Minka 2002, *Estimating a gamma distribution*).
 
     Args:
         min_scale: lower bound of ``1/√k``, the standard deviation of a state as a fraction of its mean, because
             repeated values would make the density unbounded. In addition, shapes are at least 0.01.
 
-    NaN is summed out. Fitted attributes in raw units: ``shapes_`` and ``rates_``, each ``(K, D)``.
+    NaN is a missing value, which is marginalised out. Fitted attributes in raw units: ``shapes_`` and ``rates_``, each
+    ``(K, D)``.
     """
 
     min_scale: Floor = 1e-2
@@ -67,7 +68,12 @@ class Gamma(LineDensity):
         return self._shape_log_mean(theta)[1].exp()
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return the sufficient statistics x and log x, stacked to ``(..., 2, D)``."""
+        """Return x and log x, the sufficient statistics of gamma densities, stacked to ``(..., 2, D)``.
+
+        Args:
+            theta: parameters of the densities, which have no influence, ``(..., 2, D)``.
+            x: positive values of D features, ``(..., D)``.
+        """
         return torch.stack([x, log_of_positive(x)], -2)
 
     # -- the logarithm, on the line ------------------------------------------------------------------------
@@ -108,8 +114,12 @@ class Gamma(LineDensity):
         return torch.stack([-2 * log_scale, theta[..., 1, :]], -2)
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return output parameters of exponential densities with the mean of ``n`` training frames that sum to ``total
-        (D,)``.
+        """Return parameters ``(2D,)`` from which training starts: exponential densities with the mean of the frames.
+
+        Args:
+            start: a starting point, of which only dtype and device are used, ``(2D,)``.
+            total: sum of the training frames, ``(D,)``.
+            n: number of training frames.
         """
         return torch.cat([torch.zeros(len(total)), (total / n).log().cpu()]).to(start)
 

@@ -32,7 +32,8 @@ def n_shape_parameters(shape_type: ShapeType, size: int, rank: int = 0) -> int:
     """Return how many real numbers describe one covariance matrix.
 
     Args:
-        shape_type: form of the covariance: ``"diag"``, ``"full"`` or ``"lowrank"``.
+        shape_type: form of the covariance: ``"diag"`` (log-variances), ``"full"`` (Cholesky factor of the precision) or
+            ``"lowrank"`` (``diag(v) + W Wᵀ``).
         size: number of features D.
         rank: number of columns of W, for ``"lowrank"`` only.
     """
@@ -42,7 +43,7 @@ def n_shape_parameters(shape_type: ShapeType, size: int, rank: int = 0) -> int:
 
 
 def precision_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
-    """Return the Cholesky factors L of the precisions ``L Lᵀ``, ``(..., D, D)``, that the numbers ``shape`` describe.
+    """Return the Cholesky factors L, ``(..., D, D)``, of the precisions (inverse covariances) ``L Lᵀ`` of Gaussians.
 
     Args:
         shape: D logarithms of the diagonal of L, then the entries below it row by row, ``(..., D(D+1)/2)``.
@@ -62,9 +63,10 @@ def precision_factor(shape: Tensor, size: int, shape_type: ShapeType, floor: flo
     The diagonal of L does not underflow: a variance above 1e200 is replaced by 1e200.
 
     Args:
-        shape: numbers that describe the covariances, ``(..., S)``.
+        shape: the S numbers that describe each covariance in the form ``shape_type``, ``(..., S)``.
         size: number of features D.
-        shape_type: form of the covariances.
+        shape_type: ``"diag"`` for D log-variances; ``"full"`` for the D log-diagonals of L and the entries below them
+            row by row; ``"lowrank"`` for D log-variances v and W row by row, with covariance ``diag(v) + W Wᵀ``.
         floor: lower bound of the variances.
     """
     if shape_type == "full":
@@ -78,9 +80,12 @@ def precision_factor(shape: Tensor, size: int, shape_type: ShapeType, floor: flo
 
 
 def shape_of_factor(factor: Tensor) -> Tensor:
-    """Return the numbers ``(..., D(D+1)/2)`` that describe precisions ``L Lᵀ``, given their factors L ``(..., D, D)``.
+    """Return the numbers that describe precisions ``L Lᵀ``, ``(..., D(D+1)/2)``; the inverse of ``precision_cholesky``.
 
-    It is the inverse of ``precision_cholesky``.
+    They are the D logarithms of the diagonal of L, then the entries below it row by row.
+
+    Args:
+        factor: lower triangular factors L of the precisions of D features, ``(..., D, D)``.
     """
     size = factor.shape[-1]
     rows, columns = torch.tril_indices(size, size, offset=-1, device=factor.device)
@@ -88,26 +93,38 @@ def shape_of_factor(factor: Tensor) -> Tensor:
 
 
 def shape_of_covariance(covariance: Tensor) -> Tensor:
-    """Return the numbers ``(..., D(D+1)/2)`` that describe full covariance matrices ``(..., D, D)``.
+    """Return the numbers that describe full covariances, ``(..., D(D+1)/2)``; the inverse of ``covariance_of_shape``.
 
-    It is the inverse of ``covariance_of_shape``.
+    With the precision ``L Lᵀ``, they are the D logarithms of the diagonal of L, then the entries below it row by row.
+
+    Args:
+        covariance: covariance matrices of D features, ``(..., D, D)``.
     """
     return shape_of_factor(torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(covariance))))
 
 
 def covariance_of_shape(shape: Tensor, size: int, floor: float) -> Tensor:
-    """Return the full covariances ``(..., D, D)`` that the numbers ``shape (..., D(D+1)/2)`` describe.
+    """Return full covariance matrices, ``(..., D, D)``, given the numbers that describe them.
 
-    ``size`` is the number of features D, ``floor`` a lower bound of the variances.
+    Args:
+        shape: D logarithms of the diagonal of L, where ``L Lᵀ`` is the precision, then the entries of L below it row by
+            row, ``(..., D(D+1)/2)``.
+        size: number of features D.
+        floor: lower bound of the variances.
     """
     return torch.cholesky_inverse(precision_cholesky(shape, size, floor))
 
 
 def covariance_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
-    """Return lower triangular factors ``(..., D, D)`` of the covariances that ``shape (..., D(D+1)/2)`` describes.
+    """Return lower triangular factors of full covariances, ``(..., D, D)``, given the numbers that describe these.
 
-    ``size`` is D, and ``floor`` a lower bound of the variances. The covariance itself is not formed, which would square
-    the condition number.
+    The covariance itself is not formed, which would square the condition number.
+
+    Args:
+        shape: D logarithms of the diagonal of L, where ``L Lᵀ`` is the precision, then the entries of L below it row by
+            row, ``(..., D(D+1)/2)``.
+        size: number of features D.
+        floor: lower bound of the variances.
     """
     factor = precision_cholesky(shape, size, floor)
     identity = torch.eye(size, dtype=shape.dtype, device=shape.device).expand(factor.shape)
@@ -118,26 +135,38 @@ def covariance_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
 
 
 def variances_of_shape(shape: Tensor, floor: float) -> Tensor:
-    """Return the variances ``(..., D)`` for log-variances ``shape (..., D)``, raised to at least ``floor``."""
+    """Return the variances that log-variances describe, raised to at least a lower bound, ``(..., D)``.
+
+    Args:
+        shape: log-variances, ``(..., D)``.
+        floor: the lower bound.
+    """
     return shape.clamp(min=math.log(floor)).exp()
 
 
 def unpack_lowrank(shape: Tensor, size: int, floor: float) -> tuple[Tensor, Tensor]:
-    """Split the numbers of a covariance ``diag(v) + W Wᵀ`` into log v ``(..., D)`` and W ``(..., D, r)``.
+    """Split the numbers that describe a covariance ``diag(v) + W Wᵀ`` into log v ``(..., D)`` and W ``(..., D, r)``.
 
-    ``shape (..., D (1 + r))`` holds D log-variances, then W row by row; ``size`` is D, and v is at least ``floor``.
+    Args:
+        shape: D log-variances, then the r columns of W row by row, ``(..., D (1 + r))``.
+        size: number of features D.
+        floor: lower bound to which v is raised.
     """
     return shape[..., :size].clamp(min=math.log(floor)), shape[..., size:].unflatten(-1, (size, -1))
 
 
 def log_density(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float) -> Tensor:
-    """Return ``log N(x; mean, covariance)`` in nats, shape ``(...)``; NaN features of x are summed out.
+    """Return the Gaussian log-density ``log N(x; mean, covariance)`` of vectors in nats, ``(...)``.
+
+    Missing features (NaN) of x are marginalised out.
 
     Args:
-        x: values, ``(..., D)``.
+        x: vectors of D features, ``(..., D)``.
         mean: means, ``(..., D)``.
-        shape: numbers that describe the covariances, ``(..., S)``.
-        shape_type: form of the covariances.
+        shape: the S numbers that describe each covariance in the form ``shape_type``, ``(..., S)``.
+        shape_type: ``"diag"`` for D log-variances; ``"full"`` for the D log-diagonals of L and the entries below them
+            row by row, with precision ``L Lᵀ``; ``"lowrank"`` for D log-variances v and W row by row, with covariance
+            ``diag(v) + W Wᵀ``.
         floor: lower bound of the variances.
     """
     if shape_type == "diag":
@@ -156,13 +185,14 @@ def log_density(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, f
 def array_log_density(
     x: np.ndarray, mean: np.ndarray, shape: np.ndarray, shape_type: ShapeType, floor: float
 ) -> np.ndarray:
-    """Return the log-density of one vector under M Gaussians in nats, ``(M,)``, computed on NumPy arrays.
+    """Return the log-density of one vector under each of M Gaussians in nats, ``(M,)``, computed on NumPy arrays.
 
     Args:
-        x: the vector, ``(D,)``, without NaN.
+        x: the vector of D features, ``(D,)``, without NaN.
         mean: mean of each Gaussian, ``(M, D)``.
-        shape: numbers that describe each covariance, ``(M, S)``.
-        shape_type: form of the covariances, ``"diag"`` or ``"full"``.
+        shape: the S numbers that describe each covariance in the form ``shape_type``, ``(M, S)``.
+        shape_type: ``"diag"`` for D log-variances; ``"full"`` for the D log-diagonals of L and the entries below them
+            row by row, with precision ``L Lᵀ``.
         floor: lower bound of the variances.
     """
     deviation, size = x - mean, len(x)
@@ -190,7 +220,7 @@ def _diagonal_log_density(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tens
 
 
 def _diagonal_terms(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
-    """Return ``-2 log p(x_d)`` of each feature, ``(..., D)``; 0 for a missing feature."""
+    """Return ``-2 log p(x_d)`` of each feature under a Gaussian of independent features, ``(..., D)``; 0 if missing."""
     observed = ~torch.isnan(x)
     deviation = torch.where(observed, x, 0.0) - mean
     terms = log_variance + deviation.square() * torch.exp(-log_variance) + math.log(2 * math.pi)
@@ -198,9 +228,16 @@ def _diagonal_terms(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
 
 
 def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> Tensor:
-    """Return the log-density of ``x (..., D)`` under full covariances, with missing (NaN) values summed out.
+    """Return the log-density of vectors with missing features under full covariances in nats, ``(...)``.
 
-    A missing feature is replaced by an independent standard normal observed at its mean.
+    A missing feature (NaN) is marginalised out: an independent standard normal, observed at its mean, replaces it.
+
+    Args:
+        x: vectors of D features, ``(..., D)``.
+        mean: means, ``(..., D)``.
+        shape: D logarithms of the diagonal of L, where ``L Lᵀ`` is the precision, then the entries of L below it row by
+            row, ``(..., D(D+1)/2)``.
+        floor: lower bound of the variances.
     """
     observed = ~torch.isnan(x)
     deviation = torch.where(observed, torch.where(observed, x, 0.0) - mean, 0.0).double()
@@ -217,10 +254,16 @@ def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) 
 
 
 def _lowrank_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> Tensor:
-    """Return the log-density of ``x (..., D)`` under covariances ``diag(v) + W Wᵀ``, with NaN values summed out.
+    """Return the log-density of vectors under covariances ``diag(v) + W Wᵀ`` in nats, with NaN values marginalised out.
 
     With ``z = (x - mean) / √v`` and ``U = W / √v``, the quadratic form is computed as ``min_y |z - U y|² + |y|²``.
     Being a sum of squares, it cannot become negative by cancellation, as ``|z|² - ...`` can.
+
+    Args:
+        x: vectors of D features, ``(..., D)``.
+        mean: means, ``(..., D)``.
+        shape: D logarithms of v, then the r columns of W row by row, ``(..., D (1 + r))``.
+        floor: lower bound of v.
     """
     log_variance, factor = unpack_lowrank(shape, x.shape[-1], floor)
     observed = ~torch.isnan(x)
@@ -237,12 +280,20 @@ def _lowrank_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -
 
 
 def full_conditionals(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float) -> FullConditionals:
-    """Return the log-density of each feature of ``x (..., D)`` given all others; NaN features are summed out.
+    """Return the Gaussian log-density of each feature given all others, and of all others, in nats, each ``(..., D)``.
 
     With precision P and ``g = P (x - mean)``, feature d given the others is Gaussian with variance ``1 / P_dd`` and
     deviates from its conditional mean by ``g_d / P_dd`` (Bishop 2006, 2.3.1). All is computed in float64, because
-    removing the largest term from a sum loses digits. ``mean``, ``shape``, ``shape_type`` and ``floor`` describe the
-    Gaussian as in ``log_density``.
+    removing the largest term from a sum loses digits.
+
+    Args:
+        x: vectors of D features, ``(..., D)``; missing features (NaN) are marginalised out.
+        mean: means, ``(..., D)``.
+        shape: the S numbers that describe each covariance in the form ``shape_type``, ``(..., S)``.
+        shape_type: ``"diag"`` for D log-variances; ``"full"`` for the D log-diagonals of L and the entries below them
+            row by row, with precision ``L Lᵀ``; ``"lowrank"`` for D log-variances v and W row by row, with covariance
+            ``diag(v) + W Wᵀ``.
+        floor: lower bound of the variances.
     """
     x, mean, shape = x.double(), mean.double(), shape.double()
     if shape_type == "diag":
@@ -263,7 +314,7 @@ def full_conditionals(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeT
 
 
 def covariance_given_last(covariance: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gain and the conditional covariance of n Gaussian variables given the last D.
+    """Return the gain and the covariance of n jointly Gaussian variables given that the last D of them are observed.
 
     Neither depends on the values of the last D variables (Bishop 2006, 2.3.1).
 
@@ -272,8 +323,9 @@ def covariance_given_last(covariance: Tensor, observed: Tensor) -> tuple[Tensor,
         observed: True for each of the last D variables that is observed, ``(..., D)``.
 
     Returns:
-        The gain ``(..., n, D)``, which ``mean_given_last`` multiplies with the prediction errors, and the conditional
-            covariance ``(..., n, n)``, exactly zero for observed variables.
+        The gain ``(..., n, D)``, the matrix that turns the deviations of the last D variables from their means into
+            changes of the means of all n; and the conditional covariance ``(..., n, n)``, exactly zero for observed
+            variables.
     """
     size = observed.shape[-1]
     together = observed.unsqueeze(-1) & observed.unsqueeze(-2)
@@ -288,11 +340,12 @@ def covariance_given_last(covariance: Tensor, observed: Tensor) -> tuple[Tensor,
 
 
 def mean_given_last(mean: Tensor, gain: Tensor, x: Tensor) -> Tensor:
-    """Return the mean ``(..., n)`` of n Gaussian variables given values of the last D of them.
+    """Return the conditional mean ``(..., n)`` of n jointly Gaussian variables given values of the last D of them.
 
     Args:
-        mean: mean of the variables before, ``(..., n)``.
-        gain: gain of ``covariance_given_last``, ``(..., n, D)``.
+        mean: mean of the n variables before, ``(..., n)``.
+        gain: matrix from the deviations of the last D variables to changes of all n means, the first result of
+            ``covariance_given_last``, ``(..., n, D)``.
         x: values of the last D variables, ``(..., D)``; NaN where a variable is not observed.
     """
     size, observed = x.shape[-1], ~torch.isnan(x)
@@ -305,18 +358,27 @@ def mean_given_last(mean: Tensor, gain: Tensor, x: Tensor) -> Tensor:
 
 
 def n_noise(shape_type: ShapeType, size: int, rank: int = 0) -> int:
-    """Return how many standard normal numbers ``draw`` needs for one vector: D, or D + rank for ``"lowrank"``.
+    """Return how many standard normal numbers are needed to draw one vector from a Gaussian: D, or D + rank.
 
-    ``shape_type`` is the form of the covariance, ``size`` the number of features D.
+    Args:
+        shape_type: form of the covariance; only ``"lowrank"``, ``diag(v) + W Wᵀ``, needs D + rank.
+        size: number of features D.
+        rank: number of columns of W.
     """
     return size + rank if shape_type == "lowrank" else size
 
 
 def draw(mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float, noise: Tensor) -> Tensor:
-    """Return vectors ``(..., D)`` drawn from Gaussians, as a function of standard normal ``noise``.
+    """Return vectors ``(..., D)`` drawn from Gaussians, as a function of standard normal noise.
 
-    ``noise`` is ``(..., n)``, with n numbers for each vector as ``n_noise`` says. ``mean (..., D)``, ``shape``,
-    ``shape_type`` and ``floor`` describe the Gaussians as in ``log_density``.
+    Args:
+        mean: means, ``(..., D)``.
+        shape: the S numbers that describe each covariance in the form ``shape_type``, ``(..., S)``.
+        shape_type: ``"diag"`` for D log-variances; ``"full"`` for the D log-diagonals of L and the entries below them
+            row by row, with precision ``L Lᵀ``; ``"lowrank"`` for D log-variances v and W row by row, with covariance
+            ``diag(v) + W Wᵀ``.
+        floor: lower bound of the variances.
+        noise: standard normal numbers, ``(..., D)``, or ``(..., D + r)`` for ``"lowrank"`` with r columns of W.
     """
     if shape_type == "lowrank":
         size = mean.shape[-1]
@@ -331,9 +393,15 @@ def draw(mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float, noise
 
 
 def scaled(shape: Tensor, size: int, shape_type: ShapeType, factor: float) -> Tensor:
-    """Return the numbers that describe ``factor`` times the covariances that ``shape (..., S)`` describes.
+    """Return the numbers that describe covariances multiplied by ``factor``, ``(..., S)``.
 
-    ``size`` is the number of features, ``shape_type`` the form of the covariances.
+    Args:
+        shape: the S numbers that describe each covariance in the form ``shape_type``, ``(..., S)``.
+        size: number of features D.
+        shape_type: ``"diag"`` for D log-variances; ``"full"`` for the D log-diagonals of L and the entries below them
+            row by row, with precision ``L Lᵀ``; ``"lowrank"`` for D log-variances v and W row by row, with covariance
+            ``diag(v) + W Wᵀ``.
+        factor: a number above 0.
     """
     if shape_type == "diag":
         return shape + math.log(factor)
@@ -344,10 +412,15 @@ def scaled(shape: Tensor, size: int, shape_type: ShapeType, factor: float) -> Te
 
 
 def at_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float) -> Tensor:
-    """Return True for each covariance, ``(...)``, that has a variance at the lower bound ``floor``.
+    """Return True for each covariance that has a variance at its lower bound, up to a relative 1e-6, ``(...)`` bool.
 
-    ``shape (..., S)`` describes the covariances of ``size`` features in the form ``shape_type``. The tolerance is a
-    relative 1e-6.
+    Args:
+        shape: the S numbers that describe each covariance in the form ``shape_type``, ``(..., S)``.
+        size: number of features D.
+        shape_type: ``"diag"`` for D log-variances; ``"full"`` for the D log-diagonals of L and the entries below them
+            row by row, with precision ``L Lᵀ``; ``"lowrank"`` for D log-variances v and W row by row, with covariance
+            ``diag(v) + W Wᵀ``.
+        floor: lower bound of the variances.
     """
     if shape_type in ("diag", "lowrank"):
         return (shape[..., :size] <= math.log(floor) + 1e-6).any(-1)
@@ -355,11 +428,19 @@ def at_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float) -> T
 
 
 def on_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float, factor: float) -> Tensor:
-    """Return ``shape (..., S)`` after raising the variances that it describes to at least ``factor`` times the floor.
+    """Return the numbers that describe covariances after raising variances to at least ``factor`` times their floor.
 
-    ``size`` is the number of features and ``shape_type`` the form of the covariances. Variances that are on the floor
-    are set to exactly ``factor`` times the floor, also if ``factor`` is below 1. For ``"full"`` covariances, variances
-    here are the eigenvalues.
+    Variances that are on the floor are set to exactly ``factor`` times the floor, also if ``factor`` is below 1. For
+    ``"full"`` covariances, variances here are the eigenvalues. The result is ``(..., S)``.
+
+    Args:
+        shape: the S numbers that describe each covariance in the form ``shape_type``, ``(..., S)``.
+        size: number of features D.
+        shape_type: ``"diag"`` for D log-variances; ``"full"`` for the D log-diagonals of L and the entries below them
+            row by row, with precision ``L Lᵀ``; ``"lowrank"`` for D log-variances v and W row by row, with covariance
+            ``diag(v) + W Wᵀ``.
+        floor: lower bound of the variances.
+        factor: the multiple of the floor.
     """
     if shape_type in ("diag", "lowrank"):
         log_variance, least = shape[..., :size], math.log(factor * floor)

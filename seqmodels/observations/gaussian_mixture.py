@@ -41,16 +41,16 @@ class PseudoFrames(Configurable):
     """A prior for EM: every component has also seen ``count`` frames with a given mean and covariance.
 
     With it, EM finds the maximum a posteriori. It is the conjugate prior of Gauvain and Lee (1994): a Dirichlet on the
-    weights, ``w ∝ Σ γ + count``, and a normal-Wishart on means and covariances, ``mean = (Σ γ x + mean_count mean_0) /
-    (Σ γ + mean_count)`` (``mean_count`` is their τ) and ``covariance = (Σ γ (x - mean)² + mean_count (mean_0 - mean)² +
-    count covariance_0) / (Σ γ + count)`` (``count`` is their α - D). Diagonal covariances use the diagonal form. Under
-    a ``"tied"`` covariance, the pseudo-frames of all components are pooled with the observed frames. Networks do not
-    use the prior.
+    weights, ``w ∝ Σ γ + count`` (γ is the probability that a frame belongs to the component), and a normal-Wishart on
+    means and covariances, ``mean = (Σ γ x + mean_count mean_0) / (Σ γ + mean_count)`` (``mean_count`` is their τ) and
+    ``covariance = (Σ γ (x - mean)² + mean_count (mean_0 - mean)² + count covariance_0) / (Σ γ + count)`` (``count`` is
+    their α - D). Diagonal covariances use the diagonal form. Under a ``"tied"`` covariance, the pseudo-frames of all
+    components are pooled with the observed frames. Networks do not use the prior.
 
     Args:
-        count: number of frames, 0 or more: one number, or an array ``(K, M)``.
+        count: number of frames, 0 or more: one number, or an array ``(K, M)`` for the M components of K states.
         mean: mean of the frames in units of the standardised data, in which 0 is the mean of the training frames: a
-            number, ``(D,)`` or ``(K, M, D)``.
+            number, ``(D,)`` for D features, or ``(K, M, D)``.
         covariance: variances of the frames in units of the standardised data: a number, ``(D,)`` or ``(K, M, D)``; full
             covariances have zeros off the diagonal. ``"auto"`` is ``(K M)^(-2/D)``, which divides the training data
             into K M equal volumes (Fraley and Raftery 2007, *Bayesian regularization for normal mixture estimation*).
@@ -66,7 +66,7 @@ class PseudoFrames(Configurable):
 
 @dataclass(eq=False, repr=False)
 class GaussianMixture(Observation):
-    """A mixture of Gaussians, the default observation of vectors.
+    """A mixture of Gaussians as the distribution of vectors, which models of vectors use by default.
 
     Args:
         n_components: number of Gaussians M.
@@ -77,7 +77,7 @@ class GaussianMixture(Observation):
         min_covariance: lower bound of the variances in units of the standardised data, in which 1 is the variance of a
             feature over the training frames. Under ``full`` and ``tied`` it bounds the eigenvalues in EM and, in a
             network, the variance of each feature given the later ones; under ``lowrank`` it bounds v.
-        prior: a prior for EM; None means no prior.
+        prior: a conjugate prior for EM; None means no prior.
         rank: number of columns r of W under ``lowrank``, at most D.
         background: fixed weight w of one more component in every state, which is so broad that it bounds the cost of a
             frame far from the training data: ``(1 - w) Σ_m w_m N(x; μ_m, Σ_m) + w N(x; 0, 10 I)``, in units of the
@@ -85,11 +85,11 @@ class GaussianMixture(Observation):
             Ordinary frames lose ``-log(1 - w)`` nats each. It cannot be used with ``"tied"``. Compare Banfield and
             Raftery (1993), *Model-based Gaussian and non-Gaussian clustering*, where noise is a component of its own.
 
-    The output parameters of a state are M log-weights, M means and the shapes of its covariances
-    (``seqmodels.observations.gaussian``); under ``spherical`` these are M numbers, and under ``tied`` the shape of one
-    matrix, repeated in the row of every state. Missing values are summed out exactly under every type. References:
-    Bishop (1994), *Mixture density networks*; Williams (1996) for the Cholesky factor of the precision; Ghahramani and
-    Hinton (1996), *The EM algorithm for mixtures of factor analyzers*.
+    The output parameters of a state are M log-weights, M means and the numbers that describe its covariances, such as
+    log-variances (``seqmodels.observations.gaussian`` says which); under ``spherical`` these are M numbers, and under
+    ``tied`` they describe one matrix, repeated in the row of every state. Missing values are marginalised out exactly
+    under every type. References: Bishop (1994), *Mixture density networks*; Williams (1996) for the Cholesky factor of
+    the precision; Ghahramani and Hinton (1996), *The EM algorithm for mixtures of factor analyzers*.
     """
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_components": "steps"}
@@ -120,12 +120,14 @@ class GaussianMixture(Observation):
 
     @property
     def n_densities(self) -> int:
-        """The number of Gaussians in the density: M, or M + 1 with a background."""
+        """The number of Gaussians in the mixture, including the fixed broad one that ``background`` adds."""
         return self.n_components + (self.background > 0)
 
     @property
     def shape_type(self) -> ShapeType:
-        """The form of the covariances in the numbers that ``unpack`` returns: ``"diag"``, ``"full"`` or ``"lowrank"``.
+        """The form of the numbers that describe a covariance in ``unpack``: ``"diag"``, ``"full"`` or ``"lowrank"``.
+
+        They are log-variances, the Cholesky factor of the precision, or log-variances and loadings.
 
         Raises:
             ValueError: if ``covariance_type`` is unknown.
@@ -162,11 +164,15 @@ class GaussianMixture(Observation):
         return {"spherical": self.n_components, "tied": each}.get(self.covariance_type, self.n_components * each)
 
     def unpack(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Split output parameters ``(..., P)`` of ``size`` = D features into the parts of M Gaussians.
+        """Split the parameters of a mixture into weights, means and covariances of its M Gaussians.
+
+        Args:
+            output_parameters: the P parameters of each mixture, ``(..., P)``.
+            size: number of features D.
 
         Returns:
             Normalised log-weights ``(..., M)``; means ``(..., M, D)``; and the S numbers ``(..., M, S)`` that describe
-                each covariance in the form ``shape_type``.
+                each covariance in the form ``shape_type``: log-variances for ``"diag"``, for example.
         """
         m = self.n_components
         logits, means, numbers = output_parameters.split([m, m * size, self._n_shape_parameters(size)], dim=-1)
@@ -181,9 +187,18 @@ class GaussianMixture(Observation):
         return shapes
 
     def unpack_all(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what ``unpack`` returns, with the background, if there is one, as an additional last component.
+        """Split the parameters of a mixture into weights, means and covariances of all Gaussians and the background.
 
-        The log-weights are then ``(..., M + 1)``, and the means and the numbers of the covariances likewise.
+        The background, a fixed broad Gaussian, comes last if there is one; M below is then one more than
+        ``n_components``.
+
+        Args:
+            output_parameters: the P parameters of each mixture, ``(..., P)``.
+            size: number of features D.
+
+        Returns:
+            Normalised log-weights ``(..., M)``; means ``(..., M, D)``; and the S numbers ``(..., M, S)`` that describe
+                each covariance in the form ``shape_type``.
         """
         log_weights, means, shapes = self.unpack(output_parameters, size)
         if not self.background:
@@ -197,15 +212,15 @@ class GaussianMixture(Observation):
         return log_weights, pad(means, (0, 0, 0, 1)), shapes
 
     def pack(self, log_weights: Tensor, means: Tensor, shapes: Tensor) -> Tensor:
-        """Join the parts of M Gaussians into output parameters ``(..., P)``; the inverse of ``unpack``.
+        """Join the weights, means and covariances of M Gaussians into the P parameters of a mixture, ``(..., P)``.
 
-        A variance that all features share (``"spherical"``) is taken from the first feature, and a covariance that all
-        components share (``"tied"``) from the first component.
+        It is the inverse of ``unpack``. A variance that all features share (``"spherical"``) is taken from the first
+        feature, and a covariance that all components share (``"tied"``) from the first component.
 
         Args:
             log_weights: log-weights, ``(..., M)``.
-            means: means, ``(..., M, D)``.
-            shapes: numbers that describe the covariances, ``(..., M, S)``.
+            means: means of D features, ``(..., M, D)``.
+            shapes: the S numbers that describe each covariance in the form ``shape_type``, ``(..., M, S)``.
         """
         if self.covariance_type == "spherical":
             numbers = shapes[..., 0]
@@ -254,7 +269,12 @@ class GaussianMixture(Observation):
         return torch.logsumexp(self.interval_components(output_parameters, low, high), -1)
 
     def interval_components(self, output_parameters: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Return ``log w_m p_m(low <= x < high)`` of each component in nats, ``(..., M)`` float64.
+        """Return ``log w_m p_m(low <= x < high)`` of each Gaussian m with weight w_m in nats, ``(..., M)`` float64.
+
+        Args:
+            output_parameters: the P parameters of each mixture, ``(..., P)``.
+            low, high: ends of the interval of each of D features in encoded units, each ``(..., D)``; NaN in both means
+                that the feature is missing.
 
         Raises:
             ValueError: if the covariances are neither diagonal nor spherical.
@@ -287,10 +307,16 @@ class GaussianMixture(Observation):
         return (log_weights.exp().unsqueeze(-1) * means).sum(-2)
 
     def diagonals(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the log-weight, the mean and the variances of each component, float64 on the CPU.
+        """Return the log-weight, the mean and the variances of each Gaussian of a mixture, float64 on the CPU.
 
-        Log-weights are ``(..., M)``, means and variances ``(..., M, D)``, for output parameters ``(..., P)`` of
-        ``size`` = D features. A background counts as one more component.
+        A background, a fixed broad Gaussian, counts as one more component.
+
+        Args:
+            output_parameters: the P parameters of each mixture, ``(..., P)``.
+            size: number of features D.
+
+        Returns:
+            Log-weights ``(..., M)``, means ``(..., M, D)`` and variances ``(..., M, D)``.
         """
         log_weights, means, shapes = self.unpack_all(output_parameters.double().cpu(), size)
         if self.shape_type == "diag":
@@ -302,10 +328,14 @@ class GaussianMixture(Observation):
         return log_weights, means, factor.square().sum(-1)
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """Return output parameters with weights raised to the power ``1/temperature`` and covariances times
-        ``temperature``.
+        """Return the parameters of mixtures, ``(..., P)``, made sharper (temperature below 1) or flatter (above 1).
 
-        Covariances do not fall below the floor, and a background stays as it is.
+        Weights are raised to the power ``1/temperature``, and covariances multiplied by ``temperature``. Covariances do
+        not fall below the floor, and a background stays as it is.
+
+        Args:
+            output_parameters: the P parameters of each mixture, ``(..., P)``.
+            temperature: a number above 0.
         """
         size = self._size(output_parameters.shape[-1])
         log_weights, means, shapes = self.unpack(output_parameters, size)
@@ -363,11 +393,15 @@ class GaussianMixture(Observation):
         return True
 
     def starting_linear(self, start: Tensor, linear: LinearPrediction) -> LinearOutputs:
-        """Return output parameters, linear in the last step, of a mixture around the prediction ``linear``.
+        """Return the parameters of a mixture around a linear prediction, as a linear function of the last step.
 
         The covariance of each component is twice that of the one before, and their geometric mean is the covariance of
-        the prediction's errors. The means differ from the prediction by a tenth of the means in the starting point
-        ``start (P,)``, in standard deviations of the errors.
+        the prediction's errors. The means differ from the prediction by a tenth of the means in ``start``, in standard
+        deviations of the errors.
+
+        Args:
+            start: the P parameters of a mixture, whose means and weights are used, ``(P,)``.
+            linear: a linear prediction of each vector from the one before.
         """
         size, m = len(linear.intercept), self.n_components
         log_weights, apart, shapes = self.unpack(start.double(), size)

@@ -22,20 +22,21 @@ STAND_IN = 0.5  # replaces a missing value, whose term is then left out, because
 
 
 def log_of_positive(x: Tensor) -> Tensor:
-    """Return ``log x``, elementwise; values that underflowed to 0 are replaced by the smallest positive float32."""
+    """Return ``log x``, elementwise, for x of 0 or more; values below 1e-37 count as 1e-37, so that none gives -inf."""
     return x.clamp(min=SMALLEST).log()
 
 
 def positive_of_log(log_x: Tensor) -> Tensor:
-    """Return ``exp(log_x)``, clamped to the positive numbers that float32 can hold."""
+    """Return ``exp(log_x)``, elementwise, clamped to 1e-37 .. 1e37 so that float32 can hold it."""
     return log_x.clamp(math.log(SMALLEST), -math.log(SMALLEST)).exp()
 
 
 class IndependentFeatures(Observation, ABC):
     """The base class of densities with independent features, each described by Q unconstrained numbers.
 
-    The output parameters of a state are Q blocks of D numbers. NaN in x is summed out. Computations are in float64 for
-    any input, because special functions of large arguments lose float32's digits.
+    The output parameters of a state are Q blocks of D numbers, where D is the number of features. NaN in x is a missing
+    value, which is marginalised out. Computations are in float64 for any input, because special functions of large
+    arguments lose float32's digits.
 
     To add one, define ``n_per_feature`` (Q), ``kind`` and the methods below. For EM, derive it from ``FeatureMoments``
     instead, or write an ``Emission`` for it.
@@ -50,26 +51,40 @@ class IndependentFeatures(Observation, ABC):
 
     @abstractmethod
     def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return ``log p(x_d | θ_d)`` in float64 nats, ``(..., D)``, of ``x (..., D)`` and ``theta (..., Q, D)``."""
+        """Return the log-density of each feature given its parameters in nats, ``(..., D)`` float64.
+
+        Args:
+            theta: the Q unconstrained parameters of the density of each of D features, ``(..., Q, D)`` float64.
+            x: encoded vectors without missing values, ``(..., D)``.
+        """
 
     @abstractmethod
     def feature_sample(self, theta: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw one vector for each of ``theta (n, Q, D)``; returns ``(n, D)``, float64."""
+        """Draw one vector of independent features from each of n densities, ``(n, D)`` float64.
+
+        Args:
+            theta: the Q unconstrained parameters of the density of each of D features, ``(n, Q, D)``.
+            generator: source of random numbers.
+        """
 
     @abstractmethod
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
-        """Return the fitted parameters of K states in raw units, by the attribute name under which users read them.
+        """Return the parameters of K states in raw units, by the attribute name under which users read them.
 
-        Raw values are ``scale · x + shift``, with ``shift`` and ``scale`` ``(D,)``. ``theta (K, Q, D)`` holds the Q
-        parameters of each feature.
+        Args:
+            theta: the Q unconstrained parameters of each of D features, for encoded values, ``(K, Q, D)``.
+            shift, scale: map from encoded x to raw values ``scale · x + shift``, each ``(D,)``.
         """
 
     # -- what it may define --------------------------------------------------------------------------------
 
     def feature_interval_log_prob(self, theta: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Return ``log p(low_d <= x_d < high_d | θ_d)`` in nats, ``(..., D)``, given ``theta (..., Q, D)``, float64.
+        """Return ``log p(low_d <= x_d < high_d)`` of each feature d by itself in nats, ``(..., D)``.
 
-        The ends ``low`` and ``high``, ``(..., D)``, may be infinite or outside the range of possible values.
+        Args:
+            theta: the Q unconstrained parameters of the density of each of D features, ``(..., Q, D)`` float64.
+            low, high: ends of the intervals, each ``(..., D)``; they may be infinite or outside the range of possible
+                values.
 
         Raises:
             ValueError: if the density has no known probability of intervals.
@@ -77,7 +92,11 @@ class IndependentFeatures(Observation, ABC):
         raise ValueError(f"{self!r} does not know the probability of an interval")
 
     def feature_cdf(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return ``P(X_d <= x_d | θ_d)``, ``(..., D)``, of ``x (..., D)`` given ``theta (..., Q, D)``.
+        """Return the cumulative probability ``P(X_d <= x_d)`` of each feature, ``(..., D)``.
+
+        Args:
+            theta: the Q unconstrained parameters of the density of each of D features, ``(..., Q, D)``.
+            x: encoded vectors, ``(..., D)``.
 
         Raises:
             NotImplementedError: if the density has no known cdf.
@@ -85,7 +104,10 @@ class IndependentFeatures(Observation, ABC):
         raise NotImplementedError(f"{self!r} does not know the cdf of each feature")
 
     def feature_mean(self, theta: Tensor) -> Tensor:
-        """Return the mean of each feature given ``theta (..., Q, D)``, ``(..., D)``; NaN if there is none.
+        """Return the mean of each feature in encoded units, ``(..., D)``; NaN if there is none.
+
+        Args:
+            theta: the Q unconstrained parameters of the density of each of D features, ``(..., Q, D)``.
 
         Raises:
             NotImplementedError: if the density has no known mean.
@@ -106,7 +128,7 @@ class IndependentFeatures(Observation, ABC):
 
     @property
     def has_marginal_cdfs(self) -> bool:
-        """True if ``feature_cdf`` and ``feature_mean`` are defined; False by default."""
+        """True if the cdf and the mean of each feature (``feature_cdf`` and ``feature_mean``) are defined."""
         return False
 
     def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
@@ -132,7 +154,7 @@ class IndependentFeatures(Observation, ABC):
         return self.n_per_feature * size
 
     def unpack(self, output_parameters: Tensor) -> Tensor:
-        """Reshape output parameters ``(..., Q D)`` to ``theta (..., Q, D)``, float64."""
+        """Return parameters ``(..., Q D)`` as the Q parameters of each of D features, ``(..., Q, D)`` float64."""
         theta: Tensor = output_parameters.double().unflatten(-1, (self.n_per_feature, -1))
         return theta
 
@@ -143,7 +165,12 @@ class IndependentFeatures(Observation, ABC):
         return full_conditionals_of_independent(self._terms(output_parameters, x))
 
     def _terms(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        """Return the log-probability of each feature in nats, ``(..., D)``; 0 for a missing feature."""
+        """Return the log-density of each feature in nats, ``(..., D)``; 0 for a missing feature (NaN).
+
+        Args:
+            output_parameters: the P parameters of each density, ``(..., P)``.
+            x: vectors of D features, ``(..., D)``.
+        """
         observed = ~torch.isnan(x)
         values = torch.where(observed, x, STAND_IN).double()
         return torch.where(observed, self.feature_log_prob(self.unpack(output_parameters), values), 0.0)
@@ -153,10 +180,10 @@ class IndependentFeatures(Observation, ABC):
 
 
 class FeatureMoments(IndependentFeatures, ABC):
-    """The base class of densities whose M-step depends only on averages of a few statistics of each feature.
+    """The base class of densities of independent features whose M-step depends only on averages of a few statistics.
 
-    For an exponential family, the statistics are its sufficient statistics ``s(x)``. For a mixture over a latent
-    variable u, they are the expected statistics of both, ``E[s(x, u) | x, θ]``, with the θ before the M-step.
+    For an exponential family, the statistics of a feature are its sufficient statistics ``s(x)``. For a mixture over a
+    latent variable u, they are the expected statistics of both, ``E[s(x, u) | x, θ]``, with the θ before the M-step.
 
     The field ``min_scale`` is a lower bound of a number that measures the width of a density, because repeated values
     would otherwise make the density unbounded.
@@ -169,30 +196,51 @@ class FeatureMoments(IndependentFeatures, ABC):
 
     @abstractmethod
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return the S statistics of each feature of observed values ``x (..., D)``, ``(..., S, D)``.
+        """Return the S statistics of each feature whose averages over frames determine the M-step, ``(..., S, D)``.
 
-        They depend on the parameters ``theta (..., Q, D)`` only if ``is_of_state`` is True.
+        Args:
+            theta: the Q unconstrained parameters of the density of each of D features, ``(..., Q, D)``; the result
+                depends on them only if ``is_of_state`` is True.
+            x: encoded vectors without missing values, ``(..., D)``.
         """
 
     @abstractmethod
     def from_averages(self, averages: Tensor) -> Tensor:
-        """Return the maximum-likelihood parameters of K states, ``(K, Q, D)``, within the bound ``min_scale``.
+        """Return the maximum-likelihood parameters of K states, ``(K, Q, D)``, with widths of at least ``min_scale``.
 
-        ``averages (K, S, D)``, float64, are averages of the statistics of ``moments`` over the frames of each state.
+        There are Q parameters for each of D features.
+
+        Args:
+            averages: averages of the S statistics that ``moments`` returns, over the frames of each state,
+                ``(K, S, D)`` float64.
         """
 
     @abstractmethod
     def log_scale(self, theta: Tensor) -> Tensor:
-        """Return the logarithm of the width that ``min_scale`` bounds, ``(..., D)``, from ``theta (..., Q, D)``."""
+        """Return the logarithm of the width of each feature's density, ``(..., D)``; ``min_scale`` bounds the width.
+
+        Args:
+            theta: the Q unconstrained parameters of the density of each of D features, ``(..., Q, D)``.
+        """
 
     @abstractmethod
     def with_log_scale(self, theta: Tensor, log_scale: Tensor) -> Tensor:
-        """Return ``theta (..., Q, D)`` changed so that the logarithm of its width is ``log_scale (..., D)``."""
+        """Return the parameters of densities changed so that each feature's density has a given width, ``(..., Q, D)``.
+
+        Args:
+            theta: the Q unconstrained parameters of the density of each of D features, ``(..., Q, D)``.
+            log_scale: logarithm of the new width of each density, ``(..., D)``.
+        """
 
     def interval_moments(self, theta: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Return ``E[moments(x) | low <= x < high]``, the expected statistics within intervals, ``(..., S, D)``.
+        """Return ``E[moments(x) | low <= x < high]``, the expected statistics of values known to lie in intervals.
 
-        ``low`` and ``high`` are ``(..., D)``, float64; ``theta (..., Q, D)`` are the parameters.
+        The statistics are the S numbers for each of D features whose averages determine the M-step; the result is
+        ``(..., S, D)``.
+
+        Args:
+            theta: the Q unconstrained parameters of the density of each feature, ``(..., Q, D)``.
+            low, high: ends of the intervals, each ``(..., D)`` float64.
 
         Raises:
             ValueError: if the density has no known moments within intervals.
@@ -200,9 +248,12 @@ class FeatureMoments(IndependentFeatures, ABC):
         raise ValueError(f"{self!r} does not know its moments within an interval")
 
     def floored(self, theta: Tensor) -> Tensor:
-        """Return ``theta (..., Q, D)``, changed so that the width of each feature's density is at least ``min_scale``.
+        """Return the parameters of densities, changed so that the width of each density is at least ``min_scale``.
 
-        Widths are also kept within the range of float32.
+        The result is ``(..., Q, D)``. Widths are also kept within the range of float32.
+
+        Args:
+            theta: the Q unconstrained parameters of the density of each of D features, ``(..., Q, D)``.
         """
         return self.with_log_scale(theta, self.log_scale(theta).clamp(math.log(self.min_scale), LARGEST_LOG_SCALE))
 
@@ -219,7 +270,11 @@ class FeatureMoments(IndependentFeatures, ABC):
         return self.is_on_floor(output_parameters).any(-1)
 
     def is_on_floor(self, output_parameters: Tensor) -> Tensor:
-        """Return True for each feature, ``(..., D)``, whose width is at its lower bound ``min_scale``."""
+        """Return True for each feature whose density has a width at the lower bound ``min_scale``, ``(..., D)`` bool.
+
+        Args:
+            output_parameters: the P parameters of each density of D features, ``(..., P)``.
+        """
         return self._hits(self.unpack(output_parameters))
 
     def _hits(self, theta: Tensor) -> Tensor:

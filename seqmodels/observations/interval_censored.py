@@ -22,11 +22,11 @@ ENDLESS = 1e12  # encoded value of an infinite end, finite because a network mul
 class IntervalCensored(OfIntervals):
     """A density of values that are known only to lie between two ends, which are given for each step.
 
-    A feature is two columns, the lower and the upper end in raw units: an item is ``(T, 2D)``, with low before high for
-    each feature in turn. Ends may be infinite for values censored on one side: ``(5, inf)`` says at least 5. NaN in
-    both means a missing value. Intervals may overlap, as "short" and "2 minutes to the second" do, provided that the
-    width of the reported interval does not depend on where in it the value lies (Heitjan and Rubin 1991, *Ignorability
-    and coarse data*).
+    A feature is two columns, the lower and the upper end in raw units: a sequence of T steps of D features is
+    ``(T, 2D)``, with low before high for each feature in turn. Ends may be infinite for values censored on one side:
+    ``(5, inf)`` says at least 5. NaN in both means a missing value. Intervals may overlap, as "short" and "2 minutes to
+    the second" do, provided that the width of the reported interval does not depend on where in it the value lies
+    (Heitjan and Rubin 1991, *Ignorability and coarse data*).
 
     ``log_prob`` is the likelihood of the intervals. It is not a distribution over intervals, because nothing says which
     intervals are possible. A model can therefore score, decode and smooth, but not sample, forecast or predict
@@ -37,8 +37,8 @@ class IntervalCensored(OfIntervals):
         observation: a density with known probabilities of intervals: ``GaussianMixture`` of diagonal or spherical
             covariances, ``StudentT``, ``Gamma``, ``LogNormal`` or ``Beta``.
 
-    The output parameters and the fitted attributes are the density's. Under an HMM the M-step is the density's M-step
-    with expected moments within the intervals (Dempster, Laird and Rubin 1977, section 4.2).
+    The output parameters and the fitted attributes are those of ``observation``. Under an HMM the M-step is the
+    density's M-step with expected moments within the intervals (Dempster, Laird and Rubin 1977, section 4.2).
 
     >>> from seqmodels import GaussianMixture
     >>> IntervalCensored(GaussianMixture(1)).n_output_parameters(4)  # a weight, two means, two log-variances
@@ -68,7 +68,7 @@ class IntervalCensored(OfIntervals):
         return pairs[..., 0::2], pairs[..., 1::2]
 
     def has_full_conditionals(self, size: int) -> bool:
-        """Return False, because the columns are ends and have a meaning only in pairs."""
+        """Return False, because columns are ends of intervals: one has no density given all others."""
         return False
 
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
@@ -87,10 +87,15 @@ class IntervalCensored(OfIntervals):
         )
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return the starting point ``start (P,)``; for positive values, with its mean moved to that of the ends.
+        """Return the parameters from which training starts: those of a density with the mean of the ends of intervals.
 
-        ``total (2D,)`` is the sum of the ends over ``n`` training frames. A feature with infinite ends is started as if
-        its mean were 1. For reals ``start`` is returned unchanged.
+        Only densities of positive values are moved; for others ``start`` is returned unchanged. A feature with infinite
+        ends is started as if its mean were 1.
+
+        Args:
+            start: the P parameters of the density before the change, ``(P,)``.
+            total: sum of the ends of D features over the training frames, ``(2D,)``.
+            n: number of training frames.
         """
         if self.kind == "reals":
             return start

@@ -24,9 +24,12 @@ NEGLIGIBLE = 40.0  # nats below the largest density of an interval, because addi
 
 @cache
 def gauss_legendre(n: int) -> tuple[Tensor, Tensor]:
-    """Return the ``n`` Gauss-Legendre nodes and the logarithms of their weights for a mean over -1 to 1, each ``(n,)``.
+    """Return the nodes of Gauss-Legendre quadrature on -1 to 1 and the logarithms of their weights, each ``(n,)``.
 
-    Both are float64 on the CPU.
+    Weights sum to one, so that the quadrature computes a mean. Both arrays are float64 on the CPU.
+
+    Args:
+        n: number of nodes.
     """
     nodes, weights = np.polynomial.legendre.leggauss(n)
     return torch.as_tensor(nodes), torch.as_tensor(np.log(weights / 2))
@@ -40,10 +43,13 @@ def log_one_minus_exp(d: Tensor) -> Tensor:
 
 
 def log_normal_probability(low: Tensor, high: Tensor, width: Tensor | None = None) -> Tensor:
-    """Return ``log(Φ(high) - Φ(low))`` of the standard normal cdf Φ, ``(...)`` float64.
+    """Return ``log(Φ(high) - Φ(low))``, the log-probability of intervals of a standard normal, ``(...)`` float64.
 
-    ``low`` is below ``high``, and both may be infinite. The derivatives are finite. ``width`` is ``high - low`` if the
-    caller knows it to more digits; None computes it.
+    The derivatives are finite.
+
+    Args:
+        low, high: ends of the intervals, low below high; both may be infinite.
+        width: ``high - low`` if the caller knows it to more digits; None computes it.
     """
     mirrored = low + high > 0  # not where both are infinite, whose sum is NaN
     a, b = torch.where(mirrored, -high, low), torch.where(mirrored, -low, high)
@@ -62,10 +68,14 @@ def log_normal_probability(low: Tensor, high: Tensor, width: Tensor | None = Non
 
 
 def log_gaussian_probability(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> Tensor:
-    """Return ``log p(low <= x < high)`` under Gaussians, float64; 0 if the ends are NaN, which means missing.
+    """Return ``log p(low <= x < high)`` under Gaussians, elementwise, float64; 0 if x is missing (NaN ends).
 
-    Ends may be infinite. ``log_deviation`` is the logarithm of the standard deviation. The result is differentiable in
-    ``mean`` and ``log_deviation``.
+    The result is differentiable in ``mean`` and ``log_deviation``.
+
+    Args:
+        low, high: ends of the intervals, low below high; both may be infinite.
+        mean: mean of each Gaussian.
+        log_deviation: logarithm of the standard deviation of each Gaussian.
     """
     width = high.double() - low.double()
     width = torch.where(width.isfinite(), width, 1.0) * torch.exp(-log_deviation)
@@ -73,9 +83,12 @@ def log_gaussian_probability(low: Tensor, high: Tensor, mean: Tensor, log_deviat
 
 
 def standardised(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the ends ``low`` and ``high`` in standard deviations from the mean, float64; NaN ends become -inf and inf.
+    """Return the ends of intervals in standard deviations from the mean, float64; NaN ends become -inf and inf.
 
-    ``log_deviation`` is the logarithm of the standard deviation.
+    Args:
+        low, high: ends of the intervals.
+        mean: mean of each Gaussian.
+        log_deviation: logarithm of the standard deviation of each Gaussian.
     """
     precision = torch.exp(-log_deviation)
     ends = []
@@ -87,7 +100,12 @@ def standardised(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor)
 
 
 def _narrow(middle: Tensor, width: Tensor) -> Tensor:
-    """Return the log-probability of intervals of a standard normal, by quadrature, given middles and widths."""
+    """Return the log-probability of narrow intervals of a standard normal in nats, by quadrature.
+
+    Args:
+        middle: middle of each interval.
+        width: width of each interval.
+    """
     nodes, log_weights = (each.to(middle.device) for each in gauss_legendre(N_NODES))
     at = 0.5 * width.unsqueeze(-1) * nodes
     log_mean = torch.logsumexp(log_weights - at * (middle.unsqueeze(-1) + 0.5 * at), -1)
@@ -95,11 +113,13 @@ def _narrow(middle: Tensor, width: Tensor) -> Tensor:
 
 
 def normal_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``E[z | low <= z < high]`` and ``E[z² | low <= z < high]`` of a standard normal z, each ``(...)``,
-    float64.
+    """Return ``E[z | low <= z < high]`` and ``E[z² | low <= z < high]`` of a standard normal z, float64.
 
     They are computed by quadrature over the part of the interval where the density is not negligible, so that nothing
     cancels.
+
+    Args:
+        low, high: ends of the intervals, low below high, each ``(...)`` like the results; both may be infinite.
     """
     top = torch.zeros_like(low).clamp(low, high)  # where the density is largest
     reach = (top.square() + 2 * NEGLIGIBLE).sqrt()
@@ -113,10 +133,12 @@ def normal_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gaussian_moments(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``E[x | low <= x < high]`` and ``E[x² | low <= x < high]`` under Gaussians, each ``(...)``.
+    """Return ``E[x | low <= x < high]`` and ``E[x² | low <= x < high]`` under Gaussians, elementwise.
 
-    The ends ``low`` and ``high`` may be infinite; NaN in both means that x is not bounded. ``log_deviation`` is the
-    logarithm of the standard deviation.
+    Args:
+        low, high: ends of the intervals, which may be infinite; NaN in both means that x is not bounded.
+        mean: mean of each Gaussian.
+        log_deviation: logarithm of the standard deviation of each Gaussian.
     """
     first, second = normal_moments(*standardised(low, high, mean, log_deviation))
     deviation = log_deviation.exp()

@@ -20,10 +20,10 @@ BOUNDS: Mapping[Values, tuple[float, float]] = {
 
 
 class OfIntervals(Observation, ABC):
-    """The probability that a vector with density ``observation`` lies in a box, for rounded and censored data.
+    """The base class of observations of intervals: the probability that a vector with a given density lies in a box.
 
-    The output parameters are those of ``observation``. To add one, define the field ``observation`` and the methods
-    below.
+    Rounded and censored data are such intervals. The output parameters are those of the density ``observation``. To add
+    one, define the field ``observation`` and the methods below.
     """
 
     observation: Observation
@@ -31,15 +31,21 @@ class OfIntervals(Observation, ABC):
 
     @abstractmethod
     def ends(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the lower and upper ends of the intervals of D features, each ``(..., D)`` float64.
+        """Return the lower and upper ends of the intervals that encoded steps stand for, each ``(..., D)`` float64.
 
-        ``x (..., size)`` is an encoded step, with one or two columns for each feature. NaN in both ends marks a missing
-        feature.
+        NaN in both ends marks a missing feature.
+
+        Args:
+            x: encoded steps, with one or two columns for each of D features, ``(..., D)`` or ``(..., 2D)``.
         """
 
     @abstractmethod
     def n_features(self, size: int) -> int:
-        """Return D, the number of features whose intervals ``size`` columns of data describe."""
+        """Return D, the number of features whose intervals the columns of the data describe.
+
+        Args:
+            size: number of columns, one or two for each feature.
+        """
 
     # -- Observation ---------------------------------------------------------------------------------------
 

@@ -25,39 +25,60 @@ SHORTEST, LONGEST, N_HALVINGS = 1e-13, 1e6, 12  # range and steps of the search 
 
 
 class LineDensity(FeatureMoments, ABC):
-    """The base class of densities of x that are log-concave in a variable ``y = to_line(θ, x)`` on the whole line.
+    """The base class of densities whose probabilities of intervals are computed by quadrature over the whole real line.
 
-    To add one, define the methods below. The methods of ``FeatureMoments`` take x; those named ``line_`` take y ``(...,
-    D)``, float64, and work also where x would underflow.
+    The values x are mapped to ``y = to_line(θ, x)``, which runs from -inf to inf and in which the density is
+    log-concave. To add one, define the methods below. The methods of ``FeatureMoments`` take x; those named ``line_``
+    take y ``(..., D)``, float64, and work also where x would underflow.
     """
 
     @abstractmethod
     def to_line(self, theta: Tensor, x: Tensor) -> Tensor:
         """Return y ``(..., D)``, a function of ``x (..., D)`` that increases from -inf to inf over the range of x.
 
-        ``theta (..., Q, D)`` are the parameters of the density.
+        Args:
+            theta: the Q unconstrained parameters of the density of each of D features, ``(..., Q, D)``.
+            x: encoded values.
         """
 
     @abstractmethod
     def line_mode(self, theta: Tensor) -> Tensor:
-        """Return the y ``(..., D)`` at which the density of y with parameters ``theta (..., Q, D)`` is largest."""
+        """Return the mode ``(..., D)`` of the density of y, the values mapped to the whole line by ``to_line``.
+
+        Args:
+            theta: the Q unconstrained parameters of the density of each of D features, ``(..., Q, D)``.
+        """
 
     @abstractmethod
     def line_log_prob(self, theta: Tensor, y: Tensor) -> Tensor:
-        """Return the log-density of ``y (..., D)`` given ``theta (..., Q, D)``, in nats, ``(..., D)``.
+        """Return the log-density of y, the values mapped to the whole line by ``to_line``, in nats, ``(..., D)``.
 
         It must be concave with slopes that do not tend to zero.
+
+        Args:
+            theta: the Q unconstrained parameters of the density of each of D features, ``(..., Q, D)``.
+            y: values on the line, ``(..., D)``.
         """
 
     @abstractmethod
     def line_moments(self, theta: Tensor, y: Tensor) -> Tensor:
-        """Return the statistics of ``moments`` as a function of ``y (..., D)`` instead of x, ``(..., S, D)``."""
+        """Return the statistics of ``moments``, computed from ``y = to_line(θ, x)`` instead of x, ``(..., S, D)``.
+
+        Args:
+            theta: the Q unconstrained parameters of the density of each of D features, ``(..., Q, D)``.
+            y: values on the line, ``(..., D)``.
+        """
 
     def log_prob_along(self, theta: Tensor, fixed: Tensor, y: Tensor) -> Tensor:
-        """Return the log-density of y = ``to_line(fixed, x)`` given ``theta``, ``log p(x | theta) + log dx/dy``.
+        """Return ``log p(x | theta) + log dx/dy``, the log-density of ``y = to_line(fixed, x)``, in nats, ``(..., D)``.
 
-        ``fixed (..., Q, D)`` has the same values as ``theta`` but is not differentiated, so that quadrature nodes stay
-        in place while the parameters change. Override the method if ``to_line`` depends on the parameters.
+        Override the method if ``to_line`` depends on the parameters.
+
+        Args:
+            theta: the Q unconstrained parameters of the density of each of D features, ``(..., Q, D)``.
+            fixed: the same values, which are not differentiated, so that quadrature nodes stay in place while
+                parameters change.
+            y: values on the line, ``(..., D)``.
         """
         return self.line_log_prob(theta, y)
 
@@ -132,7 +153,9 @@ class LineDensity(FeatureMoments, ABC):
     def _panels(self, theta: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """Return N quadrature nodes y for each of n intervals, ``(N, n, 1)``, and the logarithms of their weights.
 
-        ``theta (n, Q, 1)`` are the parameters; ``a`` and ``b``, ``(n, 1)``, the ends of the intervals in y.
+        Args:
+            theta: the Q unconstrained parameters of each interval's density, ``(n, Q, 1)``.
+            a, b: ends of the intervals in y, each ``(n, 1)``.
         """
         top = self.line_mode(theta).clamp(a, b)
         largest = self.line_log_prob(theta, top)
@@ -154,9 +177,13 @@ class LineDensity(FeatureMoments, ABC):
 
 
 def _nodes(a: Tensor, b: Tensor, n: int = N_NODES_OF_NARROW) -> tuple[Tensor, Tensor]:
-    """Return n quadrature nodes from a to b, ``(n, ...)``, and the logarithms of their weights.
+    """Return n Gauss-Legendre nodes from a to b, ``(n, ...)``, and the logarithms of their weights.
 
     The weights sum to ``b - a``.
+
+    Args:
+        a, b: ends of the intervals of integration, each ``(...)``.
+        n: number of nodes.
     """
     nodes, log_weights = (each.to(a.device).view(-1, *[1] * a.ndim) for each in gauss_legendre(n))
     half = 0.5 * (b - a)

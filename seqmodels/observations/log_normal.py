@@ -17,18 +17,17 @@ from seqmodels.observations.special_functions import gaussian_cdf
 
 @dataclass(eq=False, repr=False)
 class LogNormal(FeatureMoments):
-    """Independent log-normal densities of values above 0, with heavier tails than gamma densities: incomes, sizes,
-    latencies.
+    """Independent log-normal densities of values above 0 with heavy tails, such as incomes, sizes and latencies.
 
-    The output parameters of a state are D means μ of log x, then D logarithms of the standard deviations σ of log x.
-    Features are scaled by their standard deviation over the training frames and not shifted. The M-step is in closed
-    form.
+    The tails are heavier than those of gamma densities. The output parameters of a state are D means μ of log x, then D
+    logarithms of the standard deviations σ of log x. Features are scaled by their standard deviation over the training
+    frames and not shifted. The M-step is in closed form.
 
     Args:
         min_scale: lower bound of σ, which has no unit, because repeated values would make the density unbounded.
 
-    NaN is summed out. Fitted attributes in raw units: ``locations_``, the means of log x, and ``scales_``, σ, each
-    ``(K, D)``.
+    NaN is a missing value, which is marginalised out. Fitted attributes in raw units: ``locations_``, the means of log
+    x, and ``scales_``, σ, each ``(K, D)`` for K states and D features.
     """
 
     min_scale: Floor = 1e-2
@@ -55,12 +54,21 @@ class LogNormal(FeatureMoments):
         return gaussian_cdf((x.clamp(min=0.0).log() - location) * torch.exp(-log_scale))
 
     def feature_mean(self, theta: Tensor) -> Tensor:
-        """Return the mean ``exp(μ + σ²/2)`` of each feature, ``(..., D)``; infinite if it exceeds the largest float."""
+        """Return the mean ``exp(μ + σ²/2)`` of each feature, ``(..., D)``; infinite if it exceeds the largest float.
+
+        Args:
+            theta: μ and log σ of the log-normal density of each of D features, ``(..., 2, D)``.
+        """
         location, log_scale = self.floored(theta).unbind(-2)
         return (location + 0.5 * (2 * log_scale).exp()).exp()
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return log x and its square as the statistics of each feature, stacked to ``(..., 2, D)``."""
+        """Return log x and its square, the sufficient statistics of log-normal densities, stacked to ``(..., 2, D)``.
+
+        Args:
+            theta: parameters of the densities, which have no influence, ``(..., 2, D)``.
+            x: positive values of D features, ``(..., D)``.
+        """
         log_x = log_of_positive(x)
         return torch.stack([log_x, log_x.square()], -2)
 
@@ -88,7 +96,13 @@ class LogNormal(FeatureMoments):
         return torch.stack([theta[..., 0, :], log_scale], -2)
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return output parameters with σ = 1 and the mean of ``n`` training frames that sum to ``total (D,)``."""
+        """Return parameters ``(2D,)`` with σ = 1 and the mean of the training frames, where gradient training starts.
+
+        Args:
+            start: a starting point, of which only dtype and device are used, ``(2D,)``.
+            total: sum of the training frames, ``(D,)``.
+            n: number of training frames.
+        """
         return torch.cat([(total / n).log().cpu() - 0.5, torch.zeros(len(total))]).to(start)
 
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:

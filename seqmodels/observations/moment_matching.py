@@ -25,18 +25,28 @@ class MomentMatching(Observation, ABC):
 
     @abstractmethod
     def moments(self, x: Tensor) -> Tensor:
-        """Return the S sufficient statistics s(x) of each of N frames ``x (N, D)``, ``(N, S)``."""
+        """Return the S sufficient statistics s(x) of each of N vectors of D features, ``(N, S)``.
+
+        Args:
+            x: encoded vectors, ``(N, D)``.
+        """
 
     @abstractmethod
     def from_averages(self, averages: Tensor) -> Tensor:
-        """Return the output parameters ``(K, P)`` under which the expected ``moments`` are ``averages (K, S)``."""
+        """Return the parameters ``(K, P)`` of K densities whose expected sufficient statistics have given values.
+
+        Args:
+            averages: averages of the S statistics that ``moments`` returns, over the frames of each of K states,
+                ``(K, S)``.
+        """
 
     @abstractmethod
     def raw_parameters(
         self, output_parameters: np.ndarray, shift: np.ndarray, scale: np.ndarray
     ) -> Mapping[str, np.ndarray]:
-        """Return the fitted parameters of K states in raw units, by the attribute name under which users read them.
+        """Return the parameters of K states in raw units, by the attribute name under which users read them.
 
-        ``output_parameters`` is ``(K, P)``; raw values are ``scale · x + shift``, with ``shift`` and ``scale``
-        ``(D,)``.
+        Args:
+            output_parameters: the P parameters of each state's density of encoded values, ``(K, P)``.
+            shift, scale: map from encoded x to raw values ``scale · x + shift``, each ``(D,)``.
         """

@@ -24,11 +24,12 @@ class NegativeBinomial(IndependentFeatures):
     """Independent negative binomial distributions of counts: Poisson distributions whose rate has a gamma density.
 
     The output parameters of a state are D logarithms of means m, then D logarithms of sizes r. Sizes are learned within
-    1e-4 to 1e8. Counts that vary no more than Poisson counts get the largest size, at which the distribution is a
-    Poisson distribution but for 1e-8 m of its variance. A state that has seen only zeros has a mean of e^-40, so that
-    other counts are improbable but possible.
+    1e-4 to 1e8. The variance is ``m + m²/r``: counts that vary no more than Poisson counts get the largest size, at
+    which the distribution is practically a Poisson distribution. A state that has seen only zeros has a mean of e^-40,
+    so that other counts are improbable but possible.
 
-    NaN is summed out. Fitted attributes in raw units: ``means_`` and ``dispersions_``, which is 1/r, each ``(K, D)``.
+    NaN is a missing value, which is marginalised out. Fitted attributes in raw units: ``means_`` and ``dispersions_``,
+    which is 1/r, each ``(K, D)`` for K states and D features.
     """
 
     n_per_feature = 2
@@ -74,9 +75,14 @@ class NegativeBinomial(IndependentFeatures):
         return self._log_mean_size(theta)[0].exp()
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return output parameters with size 1 and the mean of ``n`` training frames and one more frame of mean 1.
+        """Return parameters ``(2D,)`` with size 1 and the mean of the training frames, where gradient training starts.
 
-        The training frames sum to ``total (D,)``.
+        One more frame of mean 1 is added to the training frames, so that no mean is 0.
+
+        Args:
+            start: a starting point, of which only dtype and device are used, ``(2D,)``.
+            total: sum of the training frames, ``(D,)``.
+            n: number of training frames.
         """
         return torch.cat([((total + 1) / (n + 1)).log().cpu(), torch.zeros(len(total))]).to(start)
 

@@ -16,7 +16,7 @@ HEADER = 2  # entries before the output parameters: the index of the observation
 
 @dataclass(eq=False, repr=False)
 class OneOf(Observation):
-    """An observation in which each row of output parameters belongs to one of several observations of vectors.
+    """A distribution of vectors in which each row of a table of parameters belongs to one of several observations.
 
     A row is ``(i, P_i, the P_i output parameters of observation i, zeros)``, and its density is that of observation i
     given the past steps that observation i needs. It is used for predictions whose components come from several models;
@@ -77,7 +77,7 @@ class OneOf(Observation):
         return OneOf([observation.in_units(scale) for observation in self.observations])
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """Raise ValueError, because a network has a single observation."""
+        """Raise ValueError, because a network that is trained has a single observation and not one of several."""
         raise ValueError(
             f"no network learns {self!r:.200}, which is what a Mixture of models of vectors predicts with; pass one of "
             "its observations, or a Mixture of networks of one observation each"
@@ -87,11 +87,14 @@ class OneOf(Observation):
         return HEADER + max(observation.n_output_parameters(size) for observation in self.observations)
 
     def join(self, output_parameters: list[Tensor]) -> Tensor:
-        """Return one table of rows ``(n, K_1 + K_2 + .., P)`` that holds the output parameters of all observations.
+        """Join the parameters of densities of several observations into one table, ``(n, K_1 + K_2 + .., P)``.
+
+        Each row begins with the number of its observation and the number of its parameters, and ends with zeros up to P
+        numbers.
 
         Args:
-            output_parameters: for each observation i, in order, the output parameters of its K_i densities, ``(n, K_i,
-                P_i)``.
+            output_parameters: for each observation i, in order, the P_i parameters of its K_i densities,
+                ``(n, K_i, P_i)``.
         """
         width = HEADER + max(each.shape[-1] for each in output_parameters)
         rows = []
@@ -133,9 +136,13 @@ class OneOf(Observation):
     def _marginals(
         self, output_parameters: Tensor, x: Tensor, function: Callable[[Observation, Tensor, Tensor], Tensor]
     ) -> Tensor:
-        """Return ``function(observation, rows, x)`` for all rows, ``(..., D)`` float64 on the CPU, for ``x (..., D)``.
+        """Return a result for each feature of all rows, computed by the observation of each row, ``(..., D)`` float64.
 
-        The function is called with each observation and the output parameters of the rows that belong to it.
+        Args:
+            output_parameters: rows of parameters, ``(..., P)``.
+            x: encoded vectors of D features, ``(..., D)``.
+            function: takes an observation, the parameters of the rows that belong to it and their vectors, and returns
+                an array with an entry for each feature of these rows.
         """
         rows = _Rows.broadcast(output_parameters, x, None)
         assert rows.x is not None, "features are given"
@@ -158,10 +165,12 @@ class OneOf(Observation):
     def _of_rows(
         self, output_parameters: Tensor, function: Callable[[Observation, Tensor], Tensor]
     ) -> list[tuple[int, Tensor]]:
-        """Return pairs of a row's index and its result of ``function``, for ``output_parameters (N, P)``.
+        """Return pairs of a row's index and its result of a function, grouped by observation.
 
-        ``function`` is called once for each observation, with the observation and all rows that belong to it, so that
-        the pairs are grouped by observation.
+        Args:
+            output_parameters: rows of parameters, ``(N, P)``.
+            function: called once for each observation, with the observation and the parameters of all rows that belong
+                to it; returns a result with one row for each of them.
         """
         rows = _Rows(output_parameters, None, None, output_parameters.shape[:-1])
         return [
@@ -171,10 +180,14 @@ class OneOf(Observation):
         ]
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """Return each row's output parameters after ``tempered`` of the observation that the row belongs to.
+        """Return the parameters ``(..., P)`` of the normalised densities ``p^(1/temperature)``, each of its own kind.
+
+        Args:
+            output_parameters: rows of parameters, ``(..., P)``.
+            temperature: a number above 0; below 1 densities become sharper, above 1 flatter.
 
         Raises:
-            ValueError: if ``tempered`` of one of the observations does.
+            ValueError: if the density of one of the rows has no such power.
         """
         result = output_parameters.flatten(0, -2).clone()
         rows = _Rows(output_parameters.flatten(0, -2), None, None, output_parameters.shape[:-1])
@@ -203,7 +216,7 @@ class OneOf(Observation):
         return OneOf([observation.with_floor(factor) for observation in self.observations])
 
     def _parts(self, rows: _Rows) -> Iterator[tuple[Observation, Tensor, _Rows]]:
-        """Yield each observation that has rows, the mask ``(N,)`` of its rows, and these rows after ``take``."""
+        """Yield each observation that has rows, the mask ``(N,)`` of its rows, and these rows without their header."""
         index = rows.output_parameters[:, 0]
         for i, observation in enumerate(self.observations):
             mask = index == i
@@ -213,7 +226,10 @@ class OneOf(Observation):
 
 @dataclass(frozen=True)
 class _Rows:
-    """Output parameters ``(N, P)``, steps ``(N, D)`` and past steps ``(N, p, D)``, flattened from ``shape``."""
+    """Rows of parameters of ``OneOf`` with their steps and past steps, flattened from leading axes ``shape`` to N.
+
+    Arrays are output parameters ``(N, P)``, steps ``(N, D)`` and the last p steps before ``(N, p, D)``.
+    """
 
     output_parameters: Tensor
     x: Tensor | None
@@ -229,7 +245,12 @@ class _Rows:
         return cls(output_parameters, x.expand(*shape, -1).reshape(-1, x.shape[-1]), past, shape)
 
     def take(self, mask: Tensor, n_past: int) -> _Rows:
-        """Return the rows in ``mask`` without leading numbers and padding, with their last ``n_past`` past steps."""
+        """Return the rows in a mask without the leading two numbers and the padding, with fewer past steps.
+
+        Args:
+            mask: True for the rows to take, which belong to one observation, ``(N,)``.
+            n_past: number of past steps that the observation depends on.
+        """
         table = self.output_parameters[mask]
         table = table[:, HEADER : HEADER + int(table[0, 1])]
         past = None if self.past is None or n_past == 0 else self.past[mask][:, -n_past:]

@@ -16,7 +16,7 @@ from seqmodels.sequences.measure import Values
 
 
 class Density(Protocol):
-    """The methods of an ``Observation`` that ``MixtureOfObservations`` uses."""
+    """The protocol of the methods of an ``Observation`` that ``MixtureOfObservations`` uses."""
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor: ...
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor: ...
@@ -34,9 +34,10 @@ class MixtureOfObservations(TorchDistribution):
 
     Args:
         observation: an ``Observation`` of vectors.
-        output_parameters: output parameters of each component, ``(K, P)``.
+        output_parameters: the P parameters of the density of each of K components, ``(K, P)``.
         log_weights: normalised log-weights of the components, ``(K,)``.
-        past: encoded past steps, ``(K or 1, p, D)``; None for an observation that looks at no past.
+        past: the last p encoded steps before, oldest first, ``(K or 1, p, D)``; None for an observation that does not
+            depend on them.
         shift, scale: map from encoded to raw units, each ``(D,)``.
         is_density: True if the observation has a density, False if it has probabilities.
     """
@@ -72,7 +73,13 @@ class MixtureOfObservations(TorchDistribution):
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draw independent vectors ``(*sample_shape, D)``, seeded by torch's generator, which is also Pyro's."""
+        """Draw independent vectors, ``(*sample_shape, D)``.
+
+        Torch's global generator, which is also Pyro's, seeds the draws.
+
+        Args:
+            sample_shape: shape of the array of draws; ``()`` for a single vector.
+        """
         shape = torch.Size(sample_shape)
         k = torch.multinomial(self.log_weights.exp(), max(1, shape.numel()), replacement=True)
         generator = torch.Generator(self.log_weights.device).manual_seed(int(torch.randint(2**31, ())))
@@ -91,7 +98,7 @@ class MixtureOfObservations(TorchDistribution):
 
     @property
     def first_moments(self) -> Tensor:
-        """The mean of each feature, ``(D,)``; for angles the complex mean of ``exp(i x)``."""
+        """The mean of each feature in raw units, ``(D,)``; for angles the complex mean of ``exp(i x)``."""
         is_angle = set(self.observation.values(len(self.shift))) == {"angles"}
         kept = self.log_weights > -torch.inf
         table = self.output_parameters[kept]
@@ -119,9 +126,12 @@ NO_DIRECTION = 1e-9  # length of a mean resultant below which no direction is mo
 
 
 def mean_of_moments(moments: Tensor) -> Tensor:
-    """Return the mean of each feature, ``(D,)``, given its first moment; of angles, the mean direction.
+    """Return the mean of each feature, given its first moment; for angles the mean direction, ``(D,)``.
 
-    The moment of an angle is complex. Its direction is NaN if no direction is more probable than its opposite.
+    The direction is NaN if no direction is more probable than its opposite.
+
+    Args:
+        moments: the mean of each feature itself, or for angles the complex mean of ``exp(i x)``, ``(D,)``.
     """
     if not moments.is_complex():
         return moments
@@ -129,7 +139,9 @@ def mean_of_moments(moments: Tensor) -> Tensor:
 
 
 class MixtureOfProducts(TorchDistribution):
-    """A Pyro distribution over vectors that is a mixture of products, ``p(x) = Σ_k w_k Π_g p_kg(x_g)``, over groups g.
+    """A Pyro mixture over vectors whose groups of features are independent given the component.
+
+    The density is ``p(x) = Σ_k w_k Π_g p_kg(x_g)`` for K components and groups g of features.
 
     Args:
         log_weights: normalised log-weights of the components, ``(K,)``.
@@ -187,7 +199,7 @@ class PowerTransformed(TorchDistribution):
     ``h(x) = (sign(x) |x|^λ - 1) / λ``, or log x if λ is 0.
 
     Args:
-        base: distribution over vectors ``(D,)``.
+        base: Pyro distribution over vectors ``(D,)``.
         powers: power λ of each feature, ``(D,)``, none negative.
     """
 

@@ -23,13 +23,13 @@ CdfAndDensity = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 def quantiles_by_search(
     cdf_and_density: CdfAndDensity, levels: np.ndarray, shape: tuple[int, ...], low: float = -LARGEST
 ) -> np.ndarray:
-    """Return the least x at which the cdf reaches each level, ``(Q, *shape)``.
+    """Return quantiles of distributions, the least x at which each cdf reaches each level, ``(Q, *shape)``.
 
     Args:
-        cdf_and_density: function from ``x (Q, *shape)`` to the cdf and the density there; the density is 0 where it is
-            not known or the cdf jumps.
-        levels: levels above 0 and below 1, ``(Q,)``.
-        shape: shape of the array of distributions, each of which has quantiles of its own.
+        cdf_and_density: function that takes values x, ``(Q, *shape)``, and returns the cdf and the density at them in
+            the same shape; the density is 0 where it is not known or the cdf jumps.
+        levels: levels of the quantiles, above 0 and below 1, ``(Q,)``.
+        shape: shape of the array of distributions.
         low: a lower bound of all quantiles.
     """
     level = np.asarray(levels, dtype=np.float64).reshape(-1, *[1] * len(shape))
@@ -57,9 +57,10 @@ def quantiles_by_search(
 
 
 def halfway(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return a float between a and b such that equally many floats lie below and above it; a if there is none between.
+    """Return a float between a and b with equally many floats below and above it, elementwise; a if none is between.
 
-    ``a`` is below ``b``, elementwise.
+    Args:
+        a, b: lower and upper numbers, a below b.
     """
     i, j = _ranks(a), _ranks(b)
     middle = (i >> 1) + (j >> 1) + (i & j & 1)
@@ -67,6 +68,6 @@ def halfway(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _ranks(x: np.ndarray) -> np.ndarray:
-    """Return for each float an integer, such that integers have the order of the floats and zero has 0."""
+    """Return an integer for each float, such that the integers have the order of the floats and 0.0 has 0."""
     bits = np.asarray(x, dtype=np.float64).view(np.int64)
     return np.where(bits >= 0, bits, SIGN_BIT - bits)

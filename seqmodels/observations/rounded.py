@@ -23,10 +23,10 @@ N_CELLS_BESIDE = 60  # on either side of the cell in which the density bends mos
 class Rounded(OfIntervals):
     """A density of values of which only the nearest point of a grid is known: sensors of some bits, times in seconds.
 
-    A value x stands for the cell ``[x - width/2, x + width/2)`` and has the density's probability of that cell, so the
-    probabilities sum to one over the grid. They are at most 1 however narrow the density becomes, and can be compared
-    with those of another ``Rounded`` of the same width but not with densities. Values that are not on the grid are
-    refused.
+    A value x stands for the cell ``[x - width/2, x + width/2)`` and has the probability of that cell under the density,
+    so the probabilities sum to one over the grid. They are at most 1 however narrow the density becomes, and can be
+    compared with those of another ``Rounded`` of the same width but not with densities. Values that are not on the grid
+    are refused.
 
     Args:
         observation: a density with known probabilities of intervals: ``GaussianMixture`` of diagonal or spherical
@@ -36,10 +36,11 @@ class Rounded(OfIntervals):
             ages in whole years to which 0.5 has been added because they are rounded down.
         scale: number of raw units in one encoded unit of each feature. ``fit`` sets it; leave it None.
 
-    Floors are the density's; a state on its floor puts its probability on one or two cells. The output parameters and
-    the fitted attributes are the density's. NaN is summed out. Under an HMM the M-step is the density's M-step with
-    expected moments within the cells (Dempster, Laird and Rubin 1977, *Maximum likelihood from incomplete data via the
-    EM algorithm*, section 4.2). Reference: Heitjan (1989), *Inference from grouped continuous data: a review*.
+    The lower bound of variances is that of ``observation``; a state whose variance is at this bound puts its
+    probability on one or two cells. The output parameters and the fitted attributes are those of ``observation``. NaN
+    is a missing value, which is marginalised out. Under an HMM the M-step is the density's M-step with expected moments
+    within the cells (Dempster, Laird and Rubin 1977, *Maximum likelihood from incomplete data via the EM algorithm*,
+    section 4.2). Reference: Heitjan (1989), *Inference from grouped continuous data: a review*.
 
     >>> from seqmodels import GaussianMixture
     >>> Rounded(GaussianMixture(1), width=0.5).grid(2)
@@ -90,15 +91,26 @@ class Rounded(OfIntervals):
         return self.observation.has_marginal_cdfs
 
     def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        """Return ``P(X_d <= x_d)`` of each feature: the density's cdf at the upper end of the cell of ``x_d``."""
+        """Return the cumulative probability ``P(X_d <= x_d)`` of each rounded feature by itself, ``(..., D)`` float64.
+
+        It is the cdf of the density before rounding at the upper end of the cell of ``x_d``.
+
+        Args:
+            output_parameters: the P parameters of each density, ``(..., P)``.
+            x: encoded points of the grid for D features, ``(..., D)``.
+        """
         return self.observation.marginal_cdfs(output_parameters, x.double() + 0.5 * self._nearest(x)[1])
 
     def marginal_means(self, output_parameters: Tensor) -> Tensor:
-        """Return the mean of each feature: the density's mean plus the effect of rounding.
+        """Return the mean of each rounded feature, ``(..., D)``: the mean of the density plus the effect of rounding.
 
-        Between two ends A and B, rounding adds the error of the trapezoidal rule, ``∫_A^B F dx - w Σ_cells (F(low) +
-        F(high)) / 2``. Beyond them it adds ``w²/12 (p(B) - p(A))`` (Euler, Maclaurin). The ends enclose the cells in
-        which the density is not close to a straight line.
+        Between two ends A and B, rounding adds the error of the trapezoidal rule,
+        ``∫_A^B F dx - w Σ_cells (F(low) + F(high)) / 2``, for the cdf F, the density p and cells of width w. Beyond
+        them it adds ``w²/12 (p(B) - p(A))`` (Euler, Maclaurin). The ends enclose the cells in which the density is not
+        close to a straight line.
+
+        Args:
+            output_parameters: the P parameters of each density of D features, ``(..., P)``.
         """
         means = self.observation.marginal_means(output_parameters)
 
@@ -126,9 +138,15 @@ class Rounded(OfIntervals):
         return means + integral - trapezoids + width / 12 * (slopes[1] - slopes[0])
 
     def _nearest(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the encoded point of the grid nearest to ``x (..., D)``, and the encoded width ``(D,)``, float64.
+        """Return the encoded point of the grid nearest to each value, and the encoded width of a cell, float64.
 
         The encoding shifts by a multiple of the width, so that encoded points are ``(origin + k width) / scale``.
+
+        Args:
+            x: encoded vectors of D features, ``(..., D)``.
+
+        Returns:
+            Points ``(..., D)`` and widths ``(D,)``, or ``()`` if all features have one width.
         """
         scale = x.new_tensor(1.0 if self.scale is None else self.scale, dtype=torch.float64)
         width, origin = (x.new_tensor(each, dtype=torch.float64) / scale for each in (self.width, self.origin))

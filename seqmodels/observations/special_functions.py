@@ -14,9 +14,10 @@ ASYMPTOTIC_FROM = 20.0  # from where asymptotic series have all digits of float6
 
 
 def log_gamma_step(z: Tensor) -> Tensor:
-    """Return ``log Γ(z + ½) - log Γ(z)``, which for large z is a small difference of large numbers.
+    """Return ``log Γ(z + ½) - log Γ(z)``, elementwise, to full precision.
 
-    For large z it uses the series of Tricomi and Erdélyi (1951): ``½ log z - 1/(8 z) + 1/(192 z³) - ...``.
+    For large z, where this is a small difference of large numbers, it uses the series of Tricomi and Erdélyi (1951):
+    ``½ log z - 1/(8 z) + 1/(192 z³) - ...``.
     """
     is_large = z > ASYMPTOTIC_FROM
     small, large = torch.where(is_large, 1.0, z), torch.where(is_large, z, ASYMPTOTIC_FROM)
@@ -26,18 +27,22 @@ def log_gamma_step(z: Tensor) -> Tensor:
 
 
 def stirling_rest(z: Tensor) -> Tensor:
-    """Return the error of Stirling's formula, ``log Γ(z) - ((z - ½) log z - z + ½ log 2π)``, about ``1 / (12 z)``.
+    """Return the error of Stirling's formula, ``log Γ(z) - ((z - ½) log z - z + ½ log 2π)``, elementwise.
 
-    ``z`` is at least ``ASYMPTOTIC_FROM``.
+    It is about ``1 / (12 z)``.
+
+    Args:
+        z: numbers of at least 20, from where the series has all digits of float64.
     """
     r = 1 / z**2
     return (1 / 12 - r * (1 / 360 - r * (1 / 1260 - r / 1680))) / z
 
 
 def shape_of_gamma(gap: Tensor, low: float, high: float) -> Tensor:
-    """Return the maximum-likelihood shape k of gamma densities, for which ``log k - ψ(k)`` equals ``gap``, elementwise.
+    """Return the maximum-likelihood shape k of gamma densities, elementwise.
 
-    Newton's method in 1/k takes about four steps from Minka's start (2002, *Estimating a gamma distribution*).
+    It is the k for which ``log k - ψ(k)`` equals ``gap``, with the digamma function ψ. Newton's method in 1/k takes
+    about four steps from Minka's start (2002, *Estimating a gamma distribution*).
 
     Args:
         gap: logarithm of the mean of the data minus the mean of their logarithms.
@@ -53,10 +58,11 @@ def shape_of_gamma(gap: Tensor, low: float, high: float) -> Tensor:
 
 
 def concentration_of_von_mises(resultant: Tensor, high: float) -> Tensor:
-    """Return the concentration κ of von Mises densities, for which ``I_1(κ) / I_0(κ)`` is ``resultant``.
+    """Return the maximum-likelihood concentration κ of von Mises densities, elementwise.
 
-    It uses Newton's method from the start of Banerjee et al. (2005), *Clustering on the unit hypersphere*; the slope of
-    the ratio A is ``1 - A² - A/κ`` (Mardia and Jupp 2000, 3.6).
+    It is the κ at which the ratio of Bessel functions ``A = I_1(κ) / I_0(κ)`` equals ``resultant``. It is found by
+    Newton's method from the start of Banerjee et al. (2005), *Clustering on the unit hypersphere*; the slope of the
+    ratio is ``1 - A² - A/κ`` (Mardia and Jupp 2000, 3.6).
 
     Args:
         resultant: length of the mean of the unit vectors, from 0 to 1.
@@ -73,7 +79,7 @@ def concentration_of_von_mises(resultant: Tensor, high: float) -> Tensor:
 
 
 def log_beta(a: Tensor, b: Tensor) -> Tensor:
-    """Return ``log B(a, b) = log Γ(a) + log Γ(b) - log Γ(a + b)``, also where large terms would cancel."""
+    """Return the log beta function ``log Γ(a) + log Γ(b) - log Γ(a + b)``, elementwise, without cancellation."""
     small, large = torch.minimum(a, b), torch.maximum(a, b)
     is_large = large > ASYMPTOTIC_FROM
     m, big = torch.where(is_large, 1.0, large), torch.where(is_large, large, ASYMPTOTIC_FROM)
@@ -92,7 +98,7 @@ def shapes_of_beta(averages: Tensor, low: float, high: float) -> Tensor:
     If the sum of a and b would exceed ``high``, bisection finds the best point with that sum.
 
     Args:
-        averages: averages of log x and of log(1 - x), ``(..., 2, D)``.
+        averages: averages of log x and of log(1 - x) for each of D features, ``(..., 2, D)``.
         low: lower bound of a and of b.
         high: upper bound of a + b.
     """
@@ -146,10 +152,14 @@ def gaussian_cdf(z: Tensor) -> Tensor:
 
 
 def student_t_cdf(t: Tensor, degrees: Tensor) -> Tensor:
-    """Return ``P(T <= t)`` of Student's t distribution with ``degrees`` of freedom.
+    """Return ``P(T <= t)`` of Student's t distribution, elementwise, for tensors on the CPU.
 
     It uses the incomplete beta function, in ``1 / (1 + t²/ν)`` far from zero and in ``1 / (1 + ν/t²)`` near zero,
     because SciPy's ``stdtr`` has only eight digits there.
+
+    Args:
+        t: the values, float64.
+        degrees: degrees of freedom ν.
     """
     from scipy import special
 
@@ -164,21 +174,21 @@ def student_t_cdf(t: Tensor, degrees: Tensor) -> Tensor:
 
 
 def gamma_cdf(x: Tensor, shape: Tensor) -> Tensor:
-    """Return ``P(X <= x)`` of a gamma density with this shape and rate 1; 0 for x below zero."""
+    """Return ``P(X <= x)`` of a gamma distribution with a given shape and rate 1, elementwise; 0 for x below zero."""
     from scipy import special
 
     return torch.from_numpy(np.asarray(special.gammainc(shape.numpy(), x.clamp(min=0.0).numpy())))
 
 
 def beta_cdf(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return ``P(X <= x)`` of a beta density; 0 for x below zero and 1 for x above one."""
+    """Return ``P(X <= x)`` of a beta distribution with parameters a and b, elementwise; 0 below zero, 1 above one."""
     from scipy import special
 
     return torch.from_numpy(np.asarray(special.betainc(a.numpy(), b.numpy(), x.clamp(0.0, 1.0).numpy())))
 
 
 def poisson_cdf(x: Tensor, rate: Tensor) -> Tensor:
-    """Return ``P(X <= x)`` of a Poisson distribution with mean ``rate``, which may be 0; 0 for x below zero."""
+    """Return ``P(X <= x)`` of a Poisson distribution with mean ``rate`` of 0 or more, elementwise; 0 below zero."""
     from scipy import special
 
     at_least = special.gammaincc(x.clamp(min=0.0).numpy() + 1, rate.numpy())
@@ -186,7 +196,12 @@ def poisson_cdf(x: Tensor, rate: Tensor) -> Tensor:
 
 
 def bessel_ratios(kappa: Tensor, n: int) -> Tensor:
-    """Return the ratios ``I_j(κ) / I_0(κ)`` of modified Bessel functions for j = 1 to n, ``(n, ...)``."""
+    """Return the ratios ``I_j(κ) / I_0(κ)`` of modified Bessel functions for orders j = 1 to n, ``(n, ...)``.
+
+    Args:
+        kappa: the arguments κ, ``(...)``.
+        n: largest order.
+    """
     from scipy import special
 
     order = np.arange(1.0, n + 1).reshape(-1, *[1] * kappa.ndim)

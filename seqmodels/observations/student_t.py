@@ -19,12 +19,12 @@ ONE_IS_LOST_FROM = 1e8  # from this z on, 1 + z² equals z² in float64
 
 @dataclass(eq=False, repr=False)
 class StudentT(LineDensity):
-    """Independent Student t densities, in which an outlier costs the logarithm of its distance; a Gaussian's cost is
-    its square.
+    """Independent Student t densities of features, for data with outliers.
 
-    The output parameters of a state are D locations μ, D log-scales log σ and D logarithms of the degrees of freedom ν.
-    ν is learned between 0.5 and 1e6: below 1 there is no mean, below 2 no variance, and at 1e6 the density is
-    practically Gaussian.
+    An outlier loses log-probability in proportion to the logarithm of its distance; under a Gaussian, in proportion to
+    its square. The output parameters of a state are D locations μ, D log-scales log σ and D logarithms of the degrees
+    of freedom ν. ν is learned between 0.5 and 1e6: below 1 there is no mean, below 2 no variance, and at 1e6 the
+    density is practically Gaussian.
 
     EM uses the scale mixture ``x | u ~ N(μ, σ²/u)`` with ``u ~ Gamma(ν/2, ν/2)``. The expected value of u is a free
     parameter too, which reaches the same maximum in fewer steps (Liu, Rubin and Wu 1998, *Parameter expansion to
@@ -36,8 +36,8 @@ class StudentT(LineDensity):
             unbounded. 1 is the standard deviation of a feature over the training frames or, if outliers dominate it,
             that of the feature's middle values (``Standardize(robust=True)``).
 
-    NaN is summed out. Fitted attributes in raw units: ``locations_``, ``scales_`` and ``degrees_of_freedom_``, each
-    ``(K, D)``.
+    NaN is a missing value, which is marginalised out. Fitted attributes in raw units: ``locations_``, ``scales_`` and
+    ``degrees_of_freedom_``, each ``(K, D)``.
     """
 
     min_scale: Floor = 1e-2
@@ -76,7 +76,14 @@ class StudentT(LineDensity):
         return location + scale * noise * torch.exp(-0.5 * log_u)
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """Return output parameters with ``(ν + 1) / temperature - 1`` degrees of freedom, the power of a t density.
+        """Return the parameters ``(..., P)`` of the normalised powers ``p^(1/temperature)`` of t densities p.
+
+        They are t densities with ``(ν + 1) / temperature - 1`` degrees of freedom, where ν are the degrees of freedom
+        before.
+
+        Args:
+            output_parameters: the P parameters of each vector's densities, ``(..., P)``.
+            temperature: a number above 0; below 1 densities become sharper, above 1 flatter.
 
         Raises:
             ValueError: if fewer than 0.5 degrees of freedom would be left.
@@ -100,7 +107,11 @@ class StudentT(LineDensity):
         return student_t_cdf((x - location) / scale, nu)
 
     def feature_mean(self, theta: Tensor) -> Tensor:
-        """Return the location μ, ``(..., D)``; NaN for at most one degree of freedom, because there is no mean."""
+        """Return the mean of each feature, the location μ, ``(..., D)``; NaN for at most one degree of freedom.
+
+        Args:
+            theta: μ, log σ and log ν of the t density of each of D features, ``(..., 3, D)``.
+        """
         location, _, nu = self._location_scale_degrees(theta)
         return torch.where(nu > 1, location, torch.nan)
 
@@ -129,7 +140,14 @@ class StudentT(LineDensity):
     # -- EM ------------------------------------------------------------------------------------------------
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return ``E[u] x²``, ``E[u] x``, ``E[u]`` and ``E[log u]`` given x, stacked to ``(..., 4, D)``."""
+        """Return ``E[u] x²``, ``E[u] x``, ``E[u]`` and ``E[log u]`` given x, stacked to ``(..., 4, D)``.
+
+        u is the latent precision of the scale mixture ``x | u ~ N(μ, σ²/u)``, ``u ~ Gamma(ν/2, ν/2)``.
+
+        Args:
+            theta: μ, log σ and log ν of the t density of each of D features, ``(..., 3, D)``.
+            x: encoded vectors without missing values, ``(..., D)``.
+        """
         location, scale, nu = self._location_scale_degrees(theta)
         z = (x - location) / scale
         u = (nu + 1) / (nu + z.square())
@@ -158,7 +176,12 @@ class StudentT(LineDensity):
     # -- starts and raw units ------------------------------------------------------------------------------
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """Return output parameters of standard t densities with 10 degrees of freedom."""
+        """Return the parameters ``(3D,)`` of standard t densities with 10 degrees of freedom, where training starts.
+
+        Args:
+            size: number of features D.
+            generator: not used.
+        """
         return torch.cat([torch.zeros(2 * size), torch.full((size,), math.log(10.0))])
 
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:

@@ -35,7 +35,8 @@ class VonMises(FeatureMoments):
     Forecasts are directions: the mean is the direction of the mean resultant, and bands are the shortest arcs, which
     may cross π.
 
-    NaN is summed out. Fitted attributes in raw units: ``locations_`` (μ) and ``concentrations_`` (κ), each ``(K, D)``.
+    NaN is a missing value, which is marginalised out. Fitted attributes in raw units: ``locations_`` (μ) and
+    ``concentrations_`` (κ), each ``(K, D)``.
     """
 
     min_scale: Floor = 1e-2
@@ -57,9 +58,13 @@ class VonMises(FeatureMoments):
         return log_prob
 
     def feature_sample(self, theta: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw angles ``(n, D)`` by rejection from a wrapped Cauchy density (Best and Fisher 1979).
+        """Draw angles ``(n, D)`` from von Mises densities, by rejection from wrapped Cauchy densities.
 
-        At least two of three proposals are accepted.
+        The method is that of Best and Fisher (1979). At least two of three proposals are accepted.
+
+        Args:
+            theta: κ cos μ and κ sin μ of the density of each of D angles, ``(n, 2, D)``.
+            generator: source of random numbers.
         """
         a, b = self.floored(theta).unbind(-2)
         kappa = _length(a, b)
@@ -84,9 +89,13 @@ class VonMises(FeatureMoments):
         return True
 
     def trigonometric_moments(self, output_parameters: Tensor) -> Tensor:
-        """Return the moments ``E exp(i j x_d) = I_j(κ) / I_0(κ) e^{i j μ}`` for j = 1 to J, ``(..., J, D)``, complex.
+        """Return the moments ``E exp(i j x_d) = I_j(κ) / I_0(κ) e^{i j μ}`` of each angle for j = 1 to J.
 
-        The concentration κ is taken to be at most ``MOST_RESOLVED``.
+        The result is complex, ``(..., J, D)``. J is so large that later moments are negligible. The concentration κ is
+        taken to be at most ``MOST_RESOLVED``.
+
+        Args:
+            output_parameters: D values of κ cos μ, then D values of κ sin μ, ``(..., 2D)``.
         """
         a, b = self.floored(self.unpack(output_parameters).cpu()).unbind(-2)
         kappa, direction = _length(a, b).clamp(max=MOST_RESOLVED), torch.atan2(b, a)
@@ -95,12 +104,21 @@ class VonMises(FeatureMoments):
         return (bessel_ratios(kappa, n) * torch.exp(1j * order * direction)).movedim(0, -2)
 
     def feature_mean(self, theta: Tensor) -> Tensor:
-        """Return the direction μ of each angle, ``(..., D)``, from -π to π."""
+        """Return the mean direction μ of each angle, ``(..., D)``, from -π to π.
+
+        Args:
+            theta: κ cos μ and κ sin μ of the density of each of D angles, ``(..., 2, D)``.
+        """
         a, b = self.floored(theta).unbind(-2)
         return torch.atan2(b, a)
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return cos x and sin x as the statistics of each angle, stacked to ``(..., 2, D)``."""
+        """Return cos x and sin x, the sufficient statistics of von Mises densities, stacked to ``(..., 2, D)``.
+
+        Args:
+            theta: parameters of the densities, which have no influence, ``(..., 2, D)``.
+            x: angles in radians, ``(..., D)``.
+        """
         return torch.stack([x.cos(), x.sin()], -2)
 
     def from_averages(self, averages: Tensor) -> Tensor:
@@ -115,7 +133,14 @@ class VonMises(FeatureMoments):
         return theta * torch.exp(-2 * log_scale - _length(*theta.unbind(-2)).log()).unsqueeze(-2)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """Return output parameters ``(2D,)`` of nearly uniform densities, as exactly uniform ones have no gradient."""
+        """Return the parameters ``(2D,)`` from which training starts: nearly uniform densities.
+
+        Exactly uniform ones have no gradient.
+
+        Args:
+            size: number of angles D.
+            generator: not used.
+        """
         return torch.full((2 * size,), 0.1)
 
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:

@@ -15,14 +15,15 @@ from seqmodels.sequences.measure import Values
 class ZeroInflated(Observation):
     """Independent counts, each of which is 0 with probability w and is drawn from a distribution of counts otherwise.
 
-    The output parameters of a state are D logits of w, then the distribution's output parameters, feature by feature.
+    The output parameters of a state are D logits of w, then the output parameters of the distribution of counts,
+    feature by feature.
 
     Args:
         observation: the distribution of counts, ``Poisson`` or ``NegativeBinomial``; it is used D times, with one
             feature each.
 
-    NaN is summed out. Fitted attributes in raw units: ``zero_weights_ (K, D)`` and the attributes of the distribution.
-    Reference: Lambert (1992), *Zero-inflated Poisson regression*.
+    NaN is a missing value, which is marginalised out. Fitted attributes in raw units: ``zero_weights_ (K, D)`` and the
+    attributes of the distribution. Reference: Lambert (1992), *Zero-inflated Poisson regression*.
 
     >>> from seqmodels import Poisson
     >>> ZeroInflated(Poisson()).n_output_parameters(3)
@@ -60,9 +61,14 @@ class ZeroInflated(Observation):
         return size * (1 + self.observation.n_output_parameters(1))
 
     def unpack(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """Split output parameters ``(..., P)`` into logits of w ``(..., D)`` and the Q parameters of each count.
+        """Split parameters into the logits of the weights of zero and the parameters of the distributions of counts.
 
-        The second result, ``(..., D, Q)``, has the output parameters of the distribution of counts. ``size`` is D.
+        Args:
+            output_parameters: the P parameters of each vector's distribution, ``(..., P)``.
+            size: number of features D.
+
+        Returns:
+            The logits ``(..., D)``, and the Q parameters of each feature's distribution of counts ``(..., D, Q)``.
         """
         logits, rest = output_parameters[..., :size], output_parameters[..., size:]
         return logits, rest.unflatten(-1, (size, -1))
@@ -79,13 +85,25 @@ class ZeroInflated(Observation):
         return full_conditionals_of_independent(self._terms(output_parameters, x))
 
     def _terms(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        """Return the log-probability of each feature in nats, ``(..., D)``; 0 for a missing feature."""
+        """Return the log-probability of each feature in nats, ``(..., D)``; 0 for a missing feature (NaN).
+
+        Args:
+            output_parameters: the P parameters of each vector's distribution, ``(..., P)``.
+            x: vectors of D counts, ``(..., D)``.
+        """
         log_zero, log_count = self.components(output_parameters, x)
         either = torch.where(x == 0, torch.logaddexp(log_zero, log_count), log_count)
         return torch.where(torch.isnan(x), 0.0, either)
 
     def components(self, output_parameters: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``log w`` and ``log (1 - w) q(x)`` of each feature in nats, each ``(..., D)``."""
+        """Return ``log w`` and ``log (1 - w) q(x)`` of each feature in nats, each ``(..., D)``.
+
+        w is the weight of the excess zeros, and q the distribution of counts.
+
+        Args:
+            output_parameters: the P parameters of each vector's distribution, ``(..., P)``.
+            x: vectors of D counts, ``(..., D)``.
+        """
         logits, inner = self.unpack(output_parameters, x.shape[-1])
         log_prob = self.observation.log_prob(inner, x.unsqueeze(-1))
         log_zero = torch.nn.functional.logsigmoid(logits)
@@ -116,7 +134,14 @@ class ZeroInflated(Observation):
         return torch.where(torch.rand_like(logits, generator=generator) < torch.sigmoid(logits), 0.0, x)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """Return output parameters with w of about 0.1 and the distribution's own starting point for each feature."""
+        """Return the parameters ``(P,)`` from which gradient training starts: w is about 0.1 for each feature.
+
+        The distribution of counts has its own starting point.
+
+        Args:
+            size: number of features.
+            generator: source of random numbers, if the distribution of counts needs any.
+        """
         inner = [self.observation.starting_point(1, generator) for _ in range(size)]
         return torch.cat([torch.full((size,), -2.2), *inner])
 

@@ -19,8 +19,8 @@ def gains_by_position(
     """Return a figure of the mean gain of each adaptive model over a static one, against position in the sequence.
 
     Args:
-        gains: for each adaptive model the table that ``evaluation.gain_by_position`` returns: the mean difference of
-            log p, in nats per step, in ranges of positions whose lengths double.
+        gains: for each adaptive model a table with one row for each range of positions: its ``first`` and ``last``
+            position, and the mean difference of log p, ``gain``, in nats per step. The lengths of the ranges double.
         others: for each adaptive model the name of the static model that it is compared with.
         unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the labels.
         width: width of the figure in inches.
@@ -40,7 +40,8 @@ def draw_gain_by_position(
 
     Args:
         axes: the axes to draw on.
-        gains: for each model the table of ranges that ``evaluation.gain_by_position`` returns.
+        gains: for each model a table with one row for each range: its ``first`` and ``last`` position, and the mean
+            difference of log p, ``gain``, in nats per step.
         others: for each model the name of the model that it is compared with.
         unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the labels.
 

@@ -21,7 +21,7 @@ MAX_LABELS = 48  # the most steps of a side that are named; more are numbered
 
 @runtime_checkable
 class Aligner(Protocol):
-    """Interface of a fitted model that aligns pairs of a source and a target sequence.
+    """The interface of a fitted model that aligns pairs of a source and a target sequence, whose steps become labels.
 
     Attributes:
         encoding_: encoding of the targets.
@@ -101,7 +101,11 @@ def alignment(
 def _steps(encoding: Encoding | None, given: Any) -> Any:
     """Return the pieces of text or the symbols that an encoding makes of a raw sequence, as labels.
 
-    Spaces and line ends are made visible. Vectors, and sequences without an encoding, are returned unchanged.
+    Spaces and line ends are made visible.
+
+    Args:
+        encoding: fitted encoding, or None.
+        given: raw sequence; vectors, and all sequences without an encoding, are returned unchanged.
     """
     if given is None or encoding is None or encoding.reads == "vectors":
         return given

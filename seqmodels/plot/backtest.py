@@ -28,8 +28,8 @@ def plot_scores_by_step(frame: pd.DataFrame, score: str, ax: Axes | None = None)
     For the coverage of an interval, a horizontal line shows the nominal coverage.
 
     Args:
-        frame: table with the columns ``model``, ``step`` and the scores (``Backtest.frame``).
-        score: name of the score's column.
+        frame: table with the columns ``model``, ``step`` (number of steps ahead) and the scores (``Backtest.frame``).
+        score: name of the score's column, such as ``"crps"`` or ``"covered 90%"``.
         ax: axes to draw on; None creates a figure of pyplot.
 
     Raises:

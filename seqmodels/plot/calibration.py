@@ -37,8 +37,8 @@ def reliability_diagram(
     """Return a figure of observed frequency against predicted probability for several models.
 
     Args:
-        tables: for each model the table of ``evaluation.calibration.reliability``, which has one row for each range of
-            predicted probabilities: their mean ``predicted``, the frequency ``observed``, and their number ``n``.
+        tables: for each model a table with one row for each range of predicted probabilities: their mean ``predicted``,
+            the frequency ``observed`` of the events, and their number ``n`` (``evaluation.calibration.reliability``).
         errors: expected calibration error of each model, which is written after its name.
         width: width of the figure in inches.
     """
@@ -55,7 +55,7 @@ def draw_reliability(axes: Axes, tables: Mapping[str, pd.DataFrame], errors: Map
     Args:
         axes: the axes to draw on.
         tables: for each model a table with one row for each range of predicted probabilities: their mean ``predicted``,
-            the frequency ``observed``, and their number ``n``.
+            the frequency ``observed`` of the events, and their number ``n``.
         errors: expected calibration error of each model, which is written after its name.
 
     Returns:
@@ -80,7 +80,10 @@ def draw_reliability(axes: Axes, tables: Mapping[str, pd.DataFrame], errors: Map
 
 
 def draw_transforms(axes: Axes, heights: Mapping[str, np.ndarray], errors: Mapping[str, float]) -> str:
-    """Draw histograms of the probability integral transforms P(X ≤ x | past) of several models as lines in one plot.
+    """Draw histograms of the probability integral transforms of several models as lines in one plot.
+
+    For each observed value x, the transform is the model's probability of at most x given the steps before it. The
+    histogram of a calibrated model is flat.
 
     Args:
         axes: the axes to draw on.
@@ -117,7 +120,8 @@ def transform_histograms(
 ) -> Figure:
     """Return a figure of the histogram of each model's probability integral transforms P(X ≤ x | past).
 
-    The histogram of a calibrated model is flat.
+    For each observed value x, the transform is the model's probability of at most x given the steps before it. The
+    histogram of a calibrated model is flat.
 
     Args:
         heights: for each model the heights of its histogram (``evaluation.calibration.histogram``), whose bins have

@@ -30,18 +30,18 @@ FEW_SEQUENCES = 20  # a mean over fewer sequences is marked with their number
 
 
 def height_of(n_models: int) -> float:
-    """Return the height in inches of a figure with a curve for each of ``n_models``, whose names stand beside them."""
+    """Return the height in inches of a figure with a curve for each of ``n_models`` models, named beside the axes."""
     return max(3.6, 1.0 + 0.2 * n_models)
 
 
 def learning_curves(
     histories: Mapping[str, pd.DataFrame], *, unit: str = "unit", title: str = "", width: float = WIDTH
 ) -> Figure:
-    """Return a figure of nats per unit against seconds of fitting for several models.
+    """Return a figure of the log-probability, in nats per unit, against seconds of fitting for several models.
 
     Args:
-        histories: ``history_`` of each model, with the columns ``step``, ``seconds``, ``log_prob`` (training) and
-            ``validation`` (NaN where it was not measured).
+        histories: ``history_`` of each model, a table with the columns ``step``, ``seconds``, ``log_prob`` (training)
+            and ``validation`` (NaN where it was not measured).
         unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the label.
         title: title of the figure.
         width: width of the figure in inches.
@@ -53,14 +53,14 @@ def learning_curves(
 
 
 def draw_learning_curves(axes: Axes, histories: Mapping[str, pd.DataFrame], *, unit: str = "unit") -> str:
-    """Draw nats per unit against seconds of fitting; validation is a full line and training a faint one.
+    """Draw the log-probability of several models, in nats per unit, against seconds of fitting.
 
-    If there is no validation, training is the full line.
+    Validation is a full line and training a faint one. If there is no validation, training is the full line.
 
     Args:
         axes: the axes to draw on.
-        histories: ``history_`` of each model, with the columns ``step``, ``seconds``, ``log_prob`` (training) and
-            ``validation`` (NaN where it was not measured), both in nats per unit.
+        histories: ``history_`` of each model, a table with the columns ``step``, ``seconds``, ``log_prob`` (training)
+            and ``validation`` (NaN where it was not measured), both in nats per unit.
         unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the label.
 
     Returns:
@@ -90,6 +90,9 @@ def _curves(history: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
     The full line is validation and the faint one training. Without validation, the full line is training and the faint
     one empty.
+
+    Args:
+        history: table with the columns ``seconds``, ``log_prob`` (training) and ``validation``.
     """
     validation, training = (
         history.reindex(columns=["seconds", column]).dropna().to_numpy(dtype=float)
@@ -101,7 +104,9 @@ def _curves(history: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 def _set_limits(axes: Axes, curves: Sequence[np.ndarray]) -> None:
     """Set the limits of the y axis to cover the last two thirds of each curve, where models differ.
 
-    ``curves`` are arrays ``(n, 2)`` of seconds and nats per unit.
+    Args:
+        axes: the axes.
+        curves: arrays ``(n, 2)`` of seconds and nats per unit.
     """
     values = np.concatenate([np.empty(0), *(curve[len(curve) // 3 :, 1] for curve in curves)])
     values = values[np.isfinite(values)]
@@ -118,10 +123,10 @@ def _set_limits(axes: Axes, curves: Sequence[np.ndarray]) -> None:
 def by_position(
     steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit", title: str = "", width: float = WIDTH
 ) -> Figure:
-    """Return a figure of the mean nats per unit against position in the sequence for several models.
+    """Return a figure of the mean log-probability of a step against its position in the sequence, for several models.
 
     Args:
-        steps: for each model the log-probabilities of the steps of each sequence in nats, shape ``(T,)``.
+        steps: for each model the log-probabilities of the T steps of each sequence in nats, shape ``(T,)``.
         unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the label.
         title: title of the figure.
         width: width of the figure in inches.
@@ -133,14 +138,14 @@ def by_position(
 
 
 def draw_by_position(axes: Axes, steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit") -> str:
-    """Draw the mean nats per unit against position in the sequence; the curve of a model that uses context rises.
+    """Draw the mean log-probability of a step against its position in the sequence, for several models.
 
-    Positions are grouped into bins, about eight per decade. If fewer than 20 sequences reach a bin, their number is
-    written above it. Steps of -inf are left out of the means.
+    The curve of a model that uses context rises. Positions are grouped into bins, about eight per decade. If fewer than
+    20 sequences reach a bin, their number is written above it. Steps of -inf are left out of the means.
 
     Args:
         axes: the axes to draw on.
-        steps: for each model the log-probabilities of the steps of each sequence in nats, shape ``(T,)``, as
+        steps: for each model the log-probabilities of the T steps of each sequence in nats, shape ``(T,)``, as
             ``log_prob_steps`` returns them.
         unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the label.
 
@@ -167,9 +172,10 @@ def draw_by_position(axes: Axes, steps: Mapping[str, Sequence[np.ndarray]], *, u
 
 
 def bin_edges(longest: int) -> np.ndarray:
-    """Return logarithmic bins, about eight per decade, that divide the positions 1 to ``longest``.
+    """Return the edges of B bins of positions in a sequence, about equally wide on a logarithmic axis, ``(B + 1,)``.
 
-    The B + 1 edges are the first position of each bin and ``longest + 1``.
+    There are about eight bins per decade, and they divide the positions 1 to ``longest``. The edges are the first
+    position of each bin, and ``longest + 1``.
     """
     edges = np.unique(np.round(10 ** np.arange(0, np.log10(longest) + 0.125, 0.125)).astype(int))
     return np.append(edges[edges <= longest], longest + 1)
@@ -179,12 +185,12 @@ def bin_means(sequences: Sequence[np.ndarray], edges: np.ndarray) -> tuple[np.nd
     """Average the values of all sequences over bins of positions in the sequence.
 
     Args:
-        sequences: values of the steps of each sequence, shape ``(T,)``.
+        sequences: values of the T steps of each sequence, shape ``(T,)``.
         edges: first position of each of B bins, counted from 1, and the end of the last, shape ``(B + 1,)``.
 
     Returns:
-        means: mean of the finite values in each bin, NaN if there are none, shape ``(B,)``.
-        n_infinite: number of values that are not finite.
+        means: mean of the finite values in each bin, NaN if there are none, shape ``(B,)``. n_infinite: number of
+        values that are not finite.
     """
     total = np.zeros(len(edges) - 1)
     count = np.zeros(len(edges) - 1)
@@ -237,7 +243,7 @@ def labels_at_right(axes: Axes, ends: Mapping[str, float], names: Sequence[str],
     Args:
         axes: the axes with the lines.
         ends: value on the y axis at which each line ends, by name.
-        names: all names in the order of their colours.
+        names: all names in the order of the models' colours.
         size: font size in points.
     """
     bottom, top = axes.get_ylim()
@@ -254,9 +260,14 @@ def labels_at_right(axes: Axes, ends: Mapping[str, float], names: Sequence[str],
 
 
 def spread(heights: np.ndarray, gap: float) -> np.ndarray:
-    """Move labels apart: return the heights closest to the sorted ``heights`` that are at least ``gap`` apart.
+    """Move labels apart that would touch, as little as possible, and return their heights.
 
-    Heights are shares of the axes' height; they stay between 0 and 1 if they fit.
+    Args:
+        heights: heights of n labels as shares of the axes' height, sorted, ``(n,)``.
+        gap: least distance between two of them.
+
+    Returns:
+        The heights, ``(n,)``, at least ``gap`` apart; they stay between 0 and 1 if they fit.
     """
     if not len(heights):
         return heights

@@ -119,9 +119,12 @@ def _curve(start: np.ndarray, end: np.ndarray, r_start: float, r_end: float) -> 
 
 
 def _draw_arrow(ax: Axes, curve: np.ndarray, share: float) -> None:
-    """Draw an arrow along the Bézier curve with control points ``curve (3, 2)``.
+    """Draw the arrow of a transition between hidden states.
 
-    It is wider the larger its ``share`` of all ways to leave its state.
+    Args:
+        ax: the axes to draw on.
+        curve: control points of its quadratic Bézier curve, ``(3, 2)``.
+        share: share of the transition among all ways to leave its state; the arrow is wider the larger it is.
     """
     path = Path(curve, [Path.MOVETO, Path.CURVE3, Path.CURVE3])
     style: Any = {"arrowstyle": "-|>", "mutation_scale": 9, "linewidth": 0.6 + 1.6 * share, "color": MUTED}
@@ -156,9 +159,14 @@ def _draw_probabilities(
 
 
 def draw_matrix(ax: Axes, transition: np.ndarray, names: Sequence[str]) -> None:
-    """Draw transition probabilities, shape ``(K, K)``, as an image.
+    """Draw transition probabilities between hidden states as an image.
 
     Its darkness is the square root of the probability, so that rare transitions are visible too.
+
+    Args:
+        ax: the axes to draw on.
+        transition: transition probabilities of K states, row by row, shape ``(K, K)``.
+        names: names of the K states.
     """
     k = len(names)
     image = ax.imshow(transition, cmap=shades(), norm=PowerNorm(0.5, vmin=0, vmax=1), interpolation="nearest")
@@ -172,7 +180,7 @@ def draw_matrix(ax: Axes, transition: np.ndarray, names: Sequence[str]) -> None:
 
 
 def draw_survival(ax: Axes, observed: Mapping[int, np.ndarray], fitted: np.ndarray, names: Sequence[str]) -> None:
-    """Draw the share of visits to each state that last at least d steps, against d, on a logarithmic axis.
+    """Draw the share of visits to each hidden state that last at least d steps, against d, on a logarithmic axis.
 
     The durations of an HMM are geometric and give straight lines.
 
@@ -180,7 +188,7 @@ def draw_survival(ax: Axes, observed: Mapping[int, np.ndarray], fitted: np.ndarr
         ax: the axes to draw on.
         observed: for each state, the share of its visits in the data that last at least 1, 2, ... steps; drawn as a
             full line.
-        fitted: the same shares under the model for 1 to L steps, shape ``(K, L)``; drawn dashed.
+        fitted: the same shares under the model, for K states and 1 to L steps, shape ``(K, L)``; drawn dashed.
         names: names of the K states.
     """
     longest = max(len(shares) for shares in observed.values())

@@ -20,10 +20,10 @@ COLOUR_MAP = "cividis"  # legible for the colour-blind and in grey
 
 
 class Scale:
-    """Standardisation of frames by each feature's mean and standard deviation, so that images share one colour scale.
+    """A standardisation of frames by each feature's mean and standard deviation, so that images share a color scale.
 
     Args:
-        frames: frames of each sequence, shape ``(T, D)``, from which mean and deviation are computed.
+        frames: T frames of D features of each sequence, shape ``(T, D)``, from which mean and deviation are computed.
         features: names of the features, which are written at the axis if they are few.
     """
 
@@ -50,10 +50,10 @@ def frame_differences(
     times: np.ndarray | None = None,
     time_label: str = "",
 ) -> Figure:
-    """Return a figure of one sequence's features over time and, below, the log-probability of two models compared.
+    """Return a figure of one sequence's features over time and, below, of the difference between two models' scores.
 
     Args:
-        frames: frames of the sequence, shape ``(T, D)``.
+        frames: T frames of D features of the sequence, shape ``(T, D)``.
         difference: log-probability of each frame under the first model minus that under the second, in nats, shape
             ``(T,)``. If there is one more value, for the end of the sequence, it is not drawn.
         scale: standardisation by the features' means and standard deviations over all test frames.
@@ -81,7 +81,7 @@ def frame_differences(
 
 
 def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, width: float = WIDTH) -> Figure:
-    """Return a figure of several sequences of vectors as images over time with one colour scale.
+    """Return a figure of several sequences of vectors as images over time with one color scale.
 
     Args:
         images: the frames of each sequence, shape ``(T, D)``, by its title.
@@ -103,7 +103,10 @@ def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, width: float
 
 
 def runs(path: np.ndarray) -> list[tuple[int, int, int]]:
-    """Return ``(first, end, state)`` for each run of equal states in a path of states ``(T,)``; ``end`` is exclusive.
+    """Return the runs of equal states in a path of T states, each as ``(first, end, state)`` with an exclusive ``end``.
+
+    Args:
+        path: state of each step, ``(T,)``.
 
     >>> runs(np.array([2, 2, 0]))
     [(0, 2, 2), (2, 3, 0)]
@@ -113,7 +116,11 @@ def runs(path: np.ndarray) -> list[tuple[int, int, int]]:
 
 
 def two_rows(width: float) -> tuple[Figure, tuple[Axes, Axes]]:
-    """Return a new figure with two axes that share the time axis, the upper one twice as high."""
+    """Return a new figure with two axes that share the time axis, the upper one twice as high.
+
+    Args:
+        width: width of the figure in inches.
+    """
     figure = Figure(figsize=(width, 3.1), dpi=150, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     below.tick_params(color=MUTED, labelcolor=INK, labelsize=8)
@@ -121,9 +128,12 @@ def two_rows(width: float) -> tuple[Figure, tuple[Axes, Axes]]:
 
 
 def image_of(axes: Axes, frames: np.ndarray, scale: Scale) -> AxesImage:
-    """Draw frames, shape ``(T, D)``, as an image with time to the right and the first feature at the bottom.
+    """Draw the frames of a sequence as an image with time to the right and the first feature at the bottom.
 
-    ``scale`` standardises them for the colours.
+    Args:
+        axes: the axes to draw on.
+        frames: T frames of D features, shape ``(T, D)``.
+        scale: standardisation that is applied to the frames before they are coloured.
     """
     axes.tick_params(color=MUTED, labelcolor=INK, labelsize=8)
     if scale.features is not None and len(scale.features) <= MAX_NAMED:

@@ -52,12 +52,12 @@ def draw_vectors(
     names: Sequence[str],
     features: Sequence[str] | None,
 ) -> None:
-    """Draw features as lines on the colours of the states, or, if they are many, as an image above a strip of states.
+    """Draw features as lines on the colours of hidden states; many features become an image above a strip of states.
 
     Args:
         ax: the axes to draw on.
         time: times of the steps, numbers or dates, shape ``(T,)``.
-        frames: features, shape ``(T, D)``.
+        frames: D features at each of T steps, shape ``(T, D)``.
         path: state of each step, shape ``(T,)``.
         names: names of the K states.
         features: names of the D features; None numbers them.
@@ -87,12 +87,12 @@ def draw_symbols(
     names: Sequence[str],
     features: Sequence[str] | None,
 ) -> None:
-    """Draw symbols as dots on the colours of the states.
+    """Draw symbols as dots, against time, on a background in the colours of the hidden states.
 
     Args:
         ax: the axes to draw on.
         time: times of the steps, numbers or dates, shape ``(T,)``.
-        symbols: integers, shape ``(T,)``.
+        symbols: the symbol of each step, integers, shape ``(T,)``.
         path: state of each step, shape ``(T,)``.
         names: names of the K states.
         features: names of the symbols, from 0; None shows their numbers.
@@ -113,7 +113,7 @@ def draw_symbols(
 
 
 def draw_over(ax: Axes, time: np.ndarray | None, path: np.ndarray, names: Sequence[str], steps: slice) -> None:
-    """Colour the background of an existing plot by the hidden states, and add a strip with their names above it.
+    """Color the background of an existing plot by the hidden states, and add a strip with their names above it.
 
     The limits of the x axis stay, and the y axis is extended by the strip.
 
@@ -161,12 +161,12 @@ def _steps_on(ax: Axes, n: int) -> np.ndarray:
 
 
 def draw_text(ax: Axes, characters: str, path: np.ndarray, names: Sequence[str]) -> None:
-    """Draw characters in lines of 60, each on the colour of its state.
+    """Draw characters in lines of 60, each on the color of its hidden state.
 
     Args:
         ax: the axes to draw on.
         characters: the text.
-        path: state of each character.
+        path: state of each character, shape ``(n,)``.
         names: names of the K states.
     """
     visible = {"\n": "↵", "\t": "⇥"}
@@ -201,7 +201,7 @@ def _lanes(ax: Axes, t: np.ndarray, frames: np.ndarray, labels: Sequence[str]) -
     Args:
         ax: the axes to draw on.
         t: positions of the steps on the x axis, shape ``(T,)``.
-        frames: features, shape ``(T, D)``.
+        frames: D features at each of T steps, shape ``(T, D)``.
         labels: names of the D features.
     """
     numbers = []
@@ -234,12 +234,12 @@ def in_few_digits(value: float) -> str:
 
 
 def draw_image(ax: Axes, edges: np.ndarray, standardised: np.ndarray, labels: Sequence[str]) -> None:
-    """Draw standardised frames as an image with the first feature at the bottom.
+    """Draw standardised frames as an image over time with the first feature at the bottom.
 
     Args:
         ax: the axes to draw on.
         edges: edges of the frames on the x axis, shape ``(T + 1,)``.
-        standardised: frames in standard deviations, shape ``(T, D)``.
+        standardised: T frames of D features in standard deviations from the mean, shape ``(T, D)``.
         labels: names of the D features.
     """
     mesh = ax.pcolormesh(edges, np.arange(len(labels) + 1), standardised.T, cmap=COLOUR_MAP, rasterized=True)
@@ -264,9 +264,9 @@ def state_strip(
     """Return a figure of one sequence's features over time, and below them the hidden state of each frame.
 
     Args:
-        frames: frames of the sequence, shape ``(T, D)``.
+        frames: T frames of D features of the sequence, shape ``(T, D)``.
         path: state of each frame, shape ``(T,)``.
-        scale: standardisation by all test frames.
+        scale: standardisation by the features' means and standard deviations over all test frames.
         width: width of the figure in inches.
         times: times of the frames, numbers or dates, shape ``(T,)``; None numbers them.
         time_label: label of the axis of times.
@@ -287,7 +287,7 @@ def state_strip(
 
 
 def draw_strip(ax: Axes, t: np.ndarray, path: np.ndarray, names: Sequence[str], rows: tuple[float, float]) -> None:
-    """Draw the state of each step as a coloured strip, with the state's name in each run that is wide enough.
+    """Draw the hidden state of each step as a coloured strip, with its name in each run of equal states that has room.
 
     The y axis is extended to the strip.
 
@@ -319,12 +319,12 @@ def _fill_strip(ax: Axes, t: np.ndarray, path: np.ndarray, names: Sequence[str],
 
 
 def draw_posterior(ax: Axes, time: np.ndarray, posterior: np.ndarray, names: Sequence[str]) -> None:
-    """Draw posterior state probabilities as an image, white at 0, with one row per state and the first state on top.
+    """Draw the probability of each hidden state at each step as an image, white at 0, with the first state on top.
 
     Args:
         ax: the axes to draw on.
         time: times of the steps, numbers or dates, shape ``(T,)``.
-        posterior: probabilities, shape ``(T, K)``.
+        posterior: probabilities of K states at each of T steps, shape ``(T, K)``.
         names: names of the K states.
     """
     t = positions(ax, time)
@@ -368,9 +368,13 @@ def _bars(
 
 
 def _legend(ax: Axes, path: np.ndarray, names: Sequence[str], most: int = MAX_LEGEND) -> None:
-    """Add a legend of the states that occur in ``path`` to the right of the axes, unless they are more than ``most``.
+    """Add a legend of the hidden states that occur to the right of the axes, unless there are too many.
 
-    ``names`` are the names of all states.
+    Args:
+        ax: the axes.
+        path: state of each step, shape ``(T,)``.
+        names: names of all states.
+        most: the most states that a legend names.
     """
     visited = np.unique(path).tolist()
     if len(visited) <= most:
@@ -380,13 +384,13 @@ def _legend(ax: Axes, path: np.ndarray, names: Sequence[str], most: int = MAX_LE
 
 
 def colour_bar(ax: Axes, mesh: Any, label: str) -> None:
-    """Add the colour bar of an image to the right of the lower half of the axes.
+    """Add the color bar of an image to the right of the lower half of the axes.
 
     The axes keep their width, so that axes above one another stay aligned.
 
     Args:
         ax: the axes.
-        mesh: the image, or any artist with a colour map.
+        mesh: the image, or any artist with a color map.
         label: label of the bar.
     """
     bar = figure_of(ax).colorbar(mesh, cax=ax.inset_axes((1.01, 0.0, 0.015, 0.45)))

@@ -20,7 +20,14 @@ DEVIATIONS = 2.5  # the axis extends so many standard deviations from the mean o
 
 
 class DrivenStates(Protocol):
-    """Interface of a model whose transitions depend on inputs, such as ``seqmodels.HMM``."""
+    """The interface of a model with K hidden states whose transitions depend on inputs, such as ``seqmodels.HMM``.
+
+    Attributes:
+        initial_: probabilities of the first state, ``(K,)``.
+        input_names_: names of the inputs.
+        input_scaling_: their ``mean`` and ``scale`` in the training data.
+        transition_at: function that returns the transition probabilities at n rows of inputs, ``(n, K, K)``.
+    """
 
     @property
     def initial_(self) -> np.ndarray: ...
@@ -49,8 +56,8 @@ def transitions_by_input(
         name: name of the input on the x axis.
         ax: axes to draw on, as many as states are drawn; None creates a figure of pyplot.
         states: the current states whose transitions are drawn; None means all.
-        values: values of the input before standardisation; None means 2.5 standard deviations to either side of its
-            mean in the training data.
+        values: values of the input, not standardised, at which the probabilities are drawn; None means 2.5 standard
+            deviations to either side of its mean in the training data.
         others: values of the other inputs, by name; an input that is not listed has its mean.
         state_names: names of the K states; None means their numbers.
 

@@ -27,7 +27,17 @@ MAX_PANELS = 12  # the most features that are drawn by default
 
 
 class DrawnForecast(Protocol):
-    """Interface of a forecast that can be drawn, such as ``seqmodels.generation.Forecast``."""
+    """The interface of a forecast that can be drawn, such as ``seqmodels.generation.Forecast``.
+
+    Attributes:
+        frame: table with the columns ``sequence``, ``step``, ``feature`` or ``symbol``, and the mean and quantiles of
+            each step, or the probability of each symbol.
+        history: the sequences that are continued.
+        features: names or numbers of the features; empty for symbols and text.
+        are_angles: True for each feature that is an angle.
+        quantiles: levels of the quantiles.
+        paths: for each sequence, its simulated paths, ``(n, k, D)`` for n paths of k steps of D features.
+    """
 
     @property
     def frame(self) -> pd.DataFrame: ...
@@ -230,7 +240,7 @@ def _draw_vectors(
 
 
 def _broken_at_turns(t: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the times and angles, ``(T,)`` each, with a NaN inserted wherever the angle jumps from π to -π or back.
+    """Return times and angles, each ``(T,)``, with a NaN inserted wherever the angle jumps from π to -π or back.
 
     A line through them then has a gap in place of a stroke across the whole axis.
     """
@@ -255,7 +265,12 @@ def _on_turns_after(rows: Any, last: float) -> Any:
 
 
 def _on_turn_of(angles: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """Return ``angles`` shifted by multiples of 2π to be as close as possible to ``near``, unless that is NaN."""
+    """Return angles shifted by multiples of 2π to be as close as possible to other angles.
+
+    Args:
+        angles: the angles, ``(k,)``.
+        near: the other angles, ``(k,)``; where they are NaN, angles are not shifted.
+    """
     turns = np.round((np.nan_to_num(near, nan=0.0) - angles) / (2 * np.pi))
     return np.asarray(angles + 2 * np.pi * np.where(np.isnan(near), 0.0, turns))
 
@@ -286,7 +301,11 @@ def _positions(ax: Axes, forecast: DrawnForecast, rows: Any, i: int, n_past: int
 
 
 def _times(rows: Any) -> np.ndarray | None:
-    """Return the times of the k rows of a forecast's table in local time, shape ``(k,)``; None without times."""
+    """Return the times of the k steps of a forecast in local time, shape ``(k,)``; None without times.
+
+    Args:
+        rows: rows of the forecast's table, one per step.
+    """
     if "time" not in rows or rows["time"].isna().any():
         return None
     column = rows["time"]
@@ -319,7 +338,12 @@ def _draw_fan(ax: Axes, t: np.ndarray, rows: Any, levels: tuple[float, ...], las
 
 
 def _draw_symbols(ax: Axes, rows: Any) -> None:
-    """Draw the probabilities of the most probable symbols at each step, the rows of a forecast's table, as an image."""
+    """Draw the probabilities of the most probable symbols at each step of a forecast as an image.
+
+    Args:
+        ax: the axes to draw on.
+        rows: rows of the forecast's table, with the columns ``step``, ``symbol`` and ``probability``.
+    """
     largest = rows.groupby("symbol")["probability"].max().sort_values(ascending=False).index[:MAX_SYMBOLS]
     table = rows.pivot(index="symbol", columns="step", values="probability").loc[sorted(largest)]
     from seqmodels.plot.style import shades

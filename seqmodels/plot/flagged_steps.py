@@ -25,7 +25,7 @@ class JudgedSequence:
     """A sequence with its log-probabilities and the steps that were flagged as anomalies, ready to be drawn.
 
     Attributes:
-        item: the raw sequence.
+        item: the raw sequence of T steps.
         log_prob: log-probability of each step in nats, or the moving mean that is compared with the threshold, shape
             ``(T,)``; NaN where there is none.
         is_anomaly: True for each step that is flagged, shape ``(T,)``; all or none if whole sequences are judged.
@@ -95,6 +95,11 @@ def _positions(axes: Axes, judged: JudgedSequence, n: int) -> np.ndarray:
     """Return the positions of ``n`` steps on the x axis, shape ``(n,)``: their times, or 0 to n - 1 without times.
 
     The end of the sequence, if it is a step, is placed one step after the last.
+
+    Args:
+        axes: the axes, which become axes of dates if the times are dates.
+        judged: the sequence.
+        n: number of steps, counting the end if it is one.
     """
     if judged.times is None:
         return np.arange(n)
@@ -116,10 +121,13 @@ def _draw_lines(axes: Axes, judged: JudgedSequence) -> None:
 
 
 def _on_one_scale(values: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return values ``(T, D)`` that can be drawn on one axis, and the label of the axis.
+    """Return values that can be drawn on one axis, and the label of the axis.
 
-    If one feature would be a flat line beside the others, each is divided by its interquartile range; otherwise the
-    values are returned unchanged.
+    If one feature would be a flat line beside the others, each is divided by its interquartile range, after its median
+    was subtracted; otherwise the values are returned unchanged.
+
+    Args:
+        values: D features at each of T steps, ``(T, D)``.
     """
     if np.isnan(values).all(0).any():
         return values, "value"

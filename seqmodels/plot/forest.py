@@ -34,10 +34,12 @@ OUTLIER_RATIO = 6.0  # a row that would stretch the axis by this factor is writt
 
 
 def forest(frame: pd.DataFrame, *, width: float = WIDTH, title: str | None = None) -> Figure:
-    """Return a figure of each model's difference to the baseline with its interval.
+    """Return a figure of the difference of each model's score to that of a baseline, with its confidence interval.
 
     Args:
-        frame: the comparison table; see ``draw_forest`` for its columns.
+        frame: the comparison table, with one row per model and the columns ``model``, ``score``, ``difference``,
+            ``ci_low``, ``ci_high`` (nats per unit), ``kind`` (``exact`` or ``bound``) and optionally ``context`` and
+            ``rank``. ``frame.attrs`` holds ``unit``, ``baseline``, ``title`` and the ``level`` of the intervals.
         width: width of the figure in inches.
         title: title of the figure; None means ``frame.attrs["title"]``.
     """
@@ -57,21 +59,21 @@ def height_of(n_models: int, width: float = WIDTH) -> float:
 
 
 def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
-    """Draw each model's difference to the baseline with its interval, best first, and its score at the right.
+    """Draw the difference of each model's score to that of a baseline, with its interval, and the score at the right.
 
-    In a narrow figure, name and score stand above the row, so that the axes have the whole width. A hollow marker is a
-    lower bound of the likelihood. A grey marker is the baseline, a score that a lower bound on a variance determined,
-    or a model that took no training step. A row without an interval has only a marker, a row without a finite
-    difference gives the reason in words, and a row far from all others is written at the edge rather than drawn to
-    scale.
+    The models stand in the order of the table. In a narrow figure, name and score stand above the row, so that the axes
+    have the whole width. A hollow marker is a lower bound of the likelihood. A grey marker is the baseline, a score
+    that a lower bound on a variance determined, or a model that took no training step. A row without an interval has
+    only a marker, a row without a finite difference gives the reason in words, and a row far from all others is written
+    at the edge rather than drawn to scale.
 
     Args:
         axes: the axes to draw on.
-        frame: the comparison table, with the columns ``model``, ``score``, ``difference``, ``ci_low``, ``ci_high``
-            (nats per unit), ``kind`` (``exact`` or ``bound``) and optionally ``context`` (number of last steps that the
-            model sees; NaN: all) and ``rank`` (NaN for the models with a grey marker other than the baseline).
-            ``frame.attrs`` holds ``unit``, ``baseline``, ``title``, the ``level`` of the intervals, and as ``no_step``
-            the models that took no training step.
+        frame: the comparison table, with one row per model and the columns ``model``, ``score``, ``difference``,
+            ``ci_low``, ``ci_high`` (nats per unit), ``kind`` (``exact`` or ``bound``) and optionally ``context``
+            (number of last steps that the model sees; NaN: all) and ``rank`` (NaN for the models with a grey marker
+            other than the baseline). ``frame.attrs`` holds ``unit``, ``baseline``, ``title``, the ``level`` of the
+            intervals, and as ``no_step`` the models that took no training step.
 
     Returns:
         A note on how to read the plot.
@@ -118,7 +120,7 @@ def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
 
 @dataclass(frozen=True)
 class _Row:
-    """One row of a forest plot.
+    """One row of a forest plot: the difference of one model to the baseline, and how it is marked.
 
     Attributes:
         y: its position on the y axis.
@@ -215,6 +217,11 @@ def _names_above(axes: Axes, names: Sequence[str], scores: Sequence[str]) -> Non
     """Write the models' names at the left and their scores at the right above their rows, with headings on top.
 
     A white background keeps lines from crossing them.
+
+    Args:
+        axes: the axes of the forest plot.
+        names: names of the models, from top to bottom.
+        scores: their scores as text.
     """
     rows = [(HEADING_ABOVE, "model", "score"), *zip(np.arange(len(names)) - NAME_ABOVE, names, scores, strict=True)]
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
@@ -232,7 +239,12 @@ def _names_above(axes: Axes, names: Sequence[str], scores: Sequence[str]) -> Non
 
 
 def _why_no_difference(difference: float, score: float) -> str:
-    """Return in words why a model's ``difference`` to the baseline is not finite, given its ``score``."""
+    """Return in words why a model's difference to the baseline is not finite.
+
+    Args:
+        difference: score of the model minus that of the baseline, not finite.
+        score: score of the model.
+    """
     if np.isnan(difference):
         return "not scored" if np.isnan(score) else "−inf for the baseline, too"
     return "−inf: impossible test data" if difference < 0 else "+inf: impossible for the baseline"

@@ -23,7 +23,16 @@ MAX_CHARACTERS = 600  # the most characters of a text that are drawn
 
 
 class HiddenStates(Protocol):
-    """Interface of a model whose hidden states can be drawn, such as ``seqmodels.HMM``."""
+    """The interface of a fitted model whose K hidden states can be drawn, such as ``seqmodels.HMM``.
+
+    Attributes:
+        initial_: probabilities of the first state, ``(K,)``.
+        transition_: probabilities of the next state, ``(K, K)``.
+        final_: probabilities of ending after each state, ``(K,)``.
+        stationary_: share of the steps in each state, ``(K,)``.
+        encoding_: fitted encoding of the sequences.
+        length_: ``"stop"`` if the model predicts the ends of sequences, ``"given"`` if it does not.
+    """
 
     @property
     def initial_(self) -> np.ndarray: ...
@@ -45,7 +54,11 @@ class HiddenStates(Protocol):
 
 @runtime_checkable
 class ExplicitDurations(Protocol):
-    """Interface of a model with a distribution of durations for each state, such as ``seqmodels.hmm.HSMM``."""
+    """The interface of a model with a distribution of durations for each state, such as ``seqmodels.hmm.HSMM``.
+
+    Attributes:
+        durations_: probability that a visit to each of K states lasts 1, 2, ..., L steps, ``(K, L)``.
+    """
 
     @property
     def durations_(self) -> np.ndarray: ...
@@ -292,7 +305,12 @@ def durations(
 
 
 def _fitted_shares(model: HiddenStates, longest: int) -> np.ndarray:
-    """Return the probabilities that a visit to a state lasts at least 1, ..., ``longest`` steps, ``(K, longest)``."""
+    """Return the model's probability that a visit to each state lasts at least 1, 2, ... steps, ``(K, longest)``.
+
+    Args:
+        model: the fitted model, with K states.
+        longest: largest number of steps.
+    """
     stays = np.diag(model.transition_)[:, None]
     if stays.any() or not isinstance(model, ExplicitDurations):
         with np.errstate(under="ignore"):
@@ -337,9 +355,13 @@ def duration_shares(paths: Sequence[np.ndarray], *, are_cut_off: bool) -> dict[i
 
 
 def _time_label(scored: Sequences, time: Any) -> str:
-    """Return the label of an axis of ``time``: name and unit of the times if they are those of the only sequence.
+    """Return the label of an axis of times: name and unit of the times of the sequence, if these are shown.
 
     Return "" for dates, and for times that the caller passed.
+
+    Args:
+        scored: the only sequence, whose steps are drawn.
+        time: times that are shown.
     """
     from seqmodels.plot.style import time_label
 
@@ -348,7 +370,12 @@ def _time_label(scored: Sequences, time: Any) -> str:
 
 
 def _single(model: HiddenStates, x: Any, y: Any) -> tuple[Sequences, Sequences | None]:
-    """Return one sequence and its target, if there is one, as ``Sequences`` that the model can read.
+    """Return the sequence that a user passed and its target, if any, as ``Sequences`` that the model can read.
+
+    Args:
+        model: the fitted model.
+        x: the sequence, or ``Sequences`` with one sequence.
+        y: its target in the same form, or None.
 
     Raises:
         ValueError: there are several sequences, or the model has no hidden states.

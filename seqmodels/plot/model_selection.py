@@ -14,7 +14,22 @@ MAX_TICKS = 16  # the most values that are labelled
 
 
 class DrawnSelection(Protocol):
-    """Interface of a model selection that can be drawn, such as ``seqmodels.evaluation.ModelSelection``."""
+    """The interface of a model selection that can be drawn, such as ``seqmodels.evaluation.ModelSelection``.
+
+    Attributes:
+        parameter: name of the hyperparameter.
+        values: its values that were compared.
+        chosen: the chosen value.
+        frame: table with one row per value and the columns ``train``, ``cv``, ``cv_se``, ``aic`` and ``bic``.
+        best_row: number of the row with the best held-out score.
+        chosen_row: number of the row of the chosen value.
+        criterion: column by which the value was chosen.
+        rule: how the held-out score decided: ``"best"``, ``"one_se"`` (the dashed line is then drawn) or
+            ``"paired_se"``.
+        unit: unit of the scores, such as ``"frame"``.
+        n_units: number of units of training data.
+        folds: number of folds of cross-validation; None without.
+    """
 
     @property
     def parameter(self) -> str: ...
@@ -44,11 +59,11 @@ def plot_selection(selection: DrawnSelection, ax: Axes | None = None) -> Axes:
     """Draw the scores of a model selection, in nats per unit, against the hyperparameter's value; higher is better.
 
     The curves are the held-out score with its standard error, the training score, ``-BIC / 2n`` and ``-AIC / 2n`` with
-    n units of training data. The dashed line lies one standard error below the best held-out score; the ring marks the
-    chosen value.
+    n units of training data. If the value was chosen by the rule ``"one_se"``, a dashed line lies one standard error
+    below the best held-out score. The ring marks the chosen value.
 
     Args:
-        selection: the result of ``choose``.
+        selection: the result of ``seqmodels.choose``.
         ax: axes to draw on; None creates a figure of pyplot.
     """
     frame = selection.frame

@@ -99,7 +99,11 @@ def _refuse_several(name: str, n: int) -> None:
 
 
 def selected_steps(steps: slice, n_steps: int) -> slice:
-    """Return the slice ``steps`` of ``n_steps`` steps with explicit, non-negative ends.
+    """Return a slice of steps with explicit, non-negative ends.
+
+    Args:
+        steps: the slice, whose ends may be None or negative.
+        n_steps: number of steps of the sequence.
 
     Raises:
         ValueError: it is not a slice of neighbouring steps, or selects none.
@@ -113,14 +117,23 @@ def selected_steps(steps: slice, n_steps: int) -> slice:
 
 
 def given_times(sequence: Sequences, time: Any) -> Any:
-    """Return ``time`` if the user passed it, else the times of the sequence in local time, else None."""
+    """Return the times at which the steps of a sequence are drawn; None if there are none.
+
+    Args:
+        sequence: the only sequence, whose own times are used in local time.
+        time: times that the user passed, which are used instead; None if he passed none.
+    """
     if time is None and sequence.times is not None:
         return on_its_clock(sequence.times[0], sequence.time_unit)
     return time
 
 
 def times_of(time: Any, n_steps: int) -> np.ndarray:
-    """Return times as an array of numbers or dates, shape ``(n_steps,)``; if ``time`` is None, 0 to ``n_steps - 1``.
+    """Return the times of the steps of a sequence as an array of numbers or dates, shape ``(n_steps,)``.
+
+    Args:
+        time: the times; None numbers the steps from 0.
+        n_steps: number of steps.
 
     Raises:
         ValueError: there is not a time for each step, times are text, or they decrease.

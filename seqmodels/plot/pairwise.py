@@ -29,7 +29,7 @@ STRENGTHS = (0.25, 0.55)  # opacity of the colour for p below 0.05, and for p be
 
 
 def pairwise_matrix(pairs: pd.DataFrame, names: Sequence[str], *, unit: str = "unit", width: float = WIDTH) -> Figure:
-    """Return a figure of the differences between all pairs of models as a matrix, with a note on how to read it.
+    """Return a figure of the differences between the scores of all pairs of models as a matrix, with a note on it.
 
     Args:
         pairs: table with one row per pair and the columns ``model``, ``other``, ``difference`` of their scores (nats
@@ -45,12 +45,12 @@ def pairwise_matrix(pairs: pd.DataFrame, names: Sequence[str], *, unit: str = "u
 
 
 def height_of(n_models: int) -> float:
-    """Return the height in inches of a matrix of ``n_models`` rows."""
+    """Return the height in inches of a figure of a matrix with ``n_models`` rows."""
     return 1.9 + 0.3 * n_models
 
 
 def draw_pairwise(axes: Axes, pairs: pd.DataFrame, names: Sequence[str], *, unit: str = "unit") -> str:
-    """Draw the difference of each pair of models, row minus column, as a matrix.
+    """Draw the differences between the scores of all pairs of models, row minus column, as a matrix.
 
     Significant cells are blue if the row is better and orange if it is worse.
 

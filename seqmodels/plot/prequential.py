@@ -13,7 +13,14 @@ from seqmodels.plot.style import WIDTH, axes_or_new, colour_of, dash_of, in_styl
 
 
 class DrawnCodeLengths(Protocol):
-    """Interface of code lengths that can be drawn, such as ``seqmodels.evaluation.CodeLengths``."""
+    """The interface of code lengths that can be drawn, such as ``seqmodels.evaluation.CodeLengths``.
+
+    Attributes:
+        frame: table with one row per model and the columns ``model`` and ``nats_per_unit``, of all data.
+        blocks: table with one row per model and block of data, and the columns ``model``, ``n_before`` (units before
+            the block), ``nats_per_unit`` and ``model_nats``, which is NaN if there was no fit.
+        unit: unit of the data, such as ``"byte"``.
+    """
 
     @property
     def frame(self) -> pd.DataFrame: ...
@@ -27,7 +34,7 @@ def plot_code_lengths(codes: DrawnCodeLengths, ax: Axes | None = None) -> Axes:
     """Draw prequential code lengths: nats per unit of each block of data against the number of units before it.
 
     Lower is better. A block is coded by a model fitted to all blocks before it. A ring marks a block for which there
-    was no fit, so that it was coded by the reference alone. The first block, which nothing precedes, is left out.
+    was no fit, so that it was coded by the reference model alone. The first block, which nothing precedes, is left out.
 
     Args:
         codes: the result of ``prequential_code_lengths``.
@@ -40,10 +47,11 @@ def plot_code_lengths(codes: DrawnCodeLengths, ax: Axes | None = None) -> Axes:
 
 
 def code_lengths_figure(codes: DrawnCodeLengths, *, width: float = WIDTH) -> Figure:
-    """Return a figure of the nats per unit of each block of data against the number of units before it.
+    """Return a figure of prequential code lengths: nats per unit of each block of data against the data before it.
 
     Args:
-        codes: the result of ``prequential_code_lengths``.
+        codes: the result of ``prequential_code_lengths``, in which each block is coded by a model fitted to all blocks
+            before it.
         width: width of the figure in inches.
     """
     with in_style():

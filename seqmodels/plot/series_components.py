@@ -23,7 +23,10 @@ INTERCEPT = "intercept"  # component that is constant and not drawn
 
 
 class StructuralModel(Protocol):
-    """Interface of a model that decomposes a series, such as ``seqmodels.LinearGaussian`` with a structure."""
+    """The interface of a model that decomposes a series into components, such as level, trend and seasons.
+
+    ``seqmodels.LinearGaussian`` with a structure is one.
+    """
 
     def components(self, X: Any, *, level: float = 0.9) -> list[pd.DataFrame]: ...
 

@@ -47,7 +47,13 @@ STYLE: Any = (
 
 
 def new_axes(height: float, title: str, width: float = WIDTH) -> tuple[Figure, Axes]:
-    """Return a new figure of this size in inches, and its only axes with ``title``, ticks and grid in this style."""
+    """Return a new figure in the style of all plots, and its only axes.
+
+    Args:
+        height: height of the figure in inches.
+        title: title of the axes.
+        width: width of the figure in inches.
+    """
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(title, wrap=True, pad=14)
@@ -56,12 +62,12 @@ def new_axes(height: float, title: str, width: float = WIDTH) -> tuple[Figure, A
 
 
 def colour_of(i: int) -> str:
-    """Return the colour of the i-th model, which is the same in every plot of a comparison."""
+    """Return the color of the i-th of the compared models, which is the same in every plot of a comparison."""
     return COLOURS[i % len(COLOURS)]
 
 
 def dash_of(i: int) -> Any:
-    """Return the line style of the i-th model; lines are dashed when the colours run out."""
+    """Return the line style of the i-th of the compared models; lines are dashed when the colours run out."""
     return DASHES[i // len(COLOURS) % len(DASHES)]
 
 
@@ -91,7 +97,12 @@ def short(name: Any, longest: int = MAX_NAME_LENGTH) -> str:
 
 
 def short_in(figure: Figure, name: Any) -> str:
-    """Return a name as text, cut off with an ellipsis so that it fits beside the axes of this figure."""
+    """Return a name as text, cut off with an ellipsis so that it fits beside the axes of a figure.
+
+    Args:
+        figure: the figure, in which names are shorter if it is narrow.
+        name: the name.
+    """
     return short(name, MAX_NARROW_NAME_LENGTH if is_narrow(figure) else MAX_NAME_LENGTH)
 
 
@@ -101,16 +112,19 @@ def width_of(text: str, size: float) -> float:
 
 
 def in_style() -> AbstractContextManager[None]:
-    """Return a context in which matplotlib draws with the fonts, lines and colours of this style."""
+    """Return a context in which matplotlib draws with the fonts, lines and colours of the style of all plots."""
     return temporary_settings(STYLE)
 
 
 @contextmanager
 def temporary_settings(settings: Any) -> Iterator[None]:
-    """Set some of matplotlib's settings within the context and put back only these afterwards.
+    """Return a context in which some of matplotlib's settings have other values; afterwards only these are put back.
 
     ``matplotlib.rc_context`` puts back all settings. But the first figure of pyplot in a notebook chooses the backend,
     which turns ``interactive`` on; if that were put back, the notebook would no longer show figures.
+
+    Args:
+        settings: values of the settings by their names in ``matplotlib.rcParams``.
     """
     before = {name: matplotlib.rcParams[name] for name in settings}
     matplotlib.rcParams.update(settings)
@@ -127,9 +141,12 @@ def note_in_label(ax: Axes, text: str) -> None:
 
 
 def axes_or_new(ax: Axes | None, height: float, title: str = "") -> Axes:
-    """Return ``ax``, or if it is None the axes of a new figure of pyplot in this style.
+    """Return ``ax``, or if it is None the axes of a new figure of pyplot in the style of all plots.
 
-    The new figure is as wide as a page and ``height`` inches high.
+    Args:
+        ax: axes that the caller passed, or None.
+        height: height of the new figure in inches; it is as wide as a page.
+        title: title of the new figure.
     """
     if ax is None:
         from matplotlib import pyplot  # used only here, because with a display it shows what is drawn
@@ -143,7 +160,9 @@ def axes_or_new(ax: Axes | None, height: float, title: str = "") -> Axes:
 def positions(ax: Axes, time: np.ndarray) -> np.ndarray:
     """Return the positions of steps on the x axis as floats, shape ``(T,)``.
 
-    If ``time`` holds dates, the axis becomes an axis of dates.
+    Args:
+        ax: the axes; its x axis becomes an axis of dates if the times are dates.
+        time: times of the T steps, numbers or dates, shape ``(T,)``.
     """
     if _are_dates(time):
         ax.xaxis.update_units(time)
@@ -154,7 +173,11 @@ def positions(ax: Axes, time: np.ndarray) -> np.ndarray:
 
 
 def as_numbers(time: np.ndarray) -> np.ndarray:
-    """Return times as floats, shape ``(T,)``; dates become days, as matplotlib counts them."""
+    """Return times as floats, shape ``(T,)``; dates become days, as matplotlib counts them.
+
+    Args:
+        time: times of T steps, numbers or dates, shape ``(T,)``.
+    """
     return np.asarray(date2num(time) if _are_dates(time) else time, dtype=float)
 
 
@@ -167,7 +190,7 @@ def label_frames(ax: Axes, times: np.ndarray | None, label: str = "") -> None:
 
     Args:
         ax: the axes.
-        times: times of the frames, numbers or dates, shape ``(T,)``; None shows the numbers of the frames.
+        times: times of the T frames, numbers or dates, shape ``(T,)``; None shows the numbers of the frames.
         label: label of the axis of times.
     """
     if times is None or not len(times):
@@ -188,7 +211,10 @@ def label_frames(ax: Axes, times: np.ndarray | None, label: str = "") -> None:
 
 
 def edges_of(t: np.ndarray) -> np.ndarray:
-    """Return the ``T + 1`` edges between steps at the positions ``t (T,)``, half-way between neighbours.
+    """Return the edges between steps on an axis, half-way between neighbours, shape ``(T + 1,)``.
+
+    Args:
+        t: increasing positions of the T steps, shape ``(T,)``.
 
     >>> edges_of(np.array([0.0, 1.0, 3.0]))
     array([-0.5,  0.5,  2. ,  4. ])
@@ -200,14 +226,20 @@ def edges_of(t: np.ndarray) -> np.ndarray:
 
 
 def time_label(name: str, unit: str | None, times: np.ndarray) -> str:
-    """Return the label of an axis of times, ``"name, unit"``; "" for dates, which explain themselves."""
+    """Return the label of an axis of times, ``"name, unit"``; "" for dates, which explain themselves.
+
+    Args:
+        name: name of the times.
+        unit: their unit; None or "" if they have none.
+        times: the times.
+    """
     if times.dtype.kind == "M":
         return ""
     return f"{name}, {unit}" if unit else name
 
 
 class Panels(tuple[Axes, ...]):
-    """Axes of a plot with several panels, from top to bottom."""
+    """The axes of a plot with several panels, from top to bottom, as a tuple with the attribute ``figure``."""
 
     @property
     def figure(self) -> Figure:
@@ -253,9 +285,9 @@ def figure_of(ax: Axes) -> Figure:
 
 
 def state_colour(state: int) -> str:
-    """Return the colour of a hidden state, given its number; it is the same in every plot.
+    """Return the color of a hidden state, given its number; it is the same in every plot.
 
-    After all of ``COLOURS`` come the same colours at half strength.
+    After all colours of the style come the same colours at half strength.
     """
     strength = 1.0 if state // len(COLOURS) % 2 == 0 else 0.5
     red, green, blue = (1 - strength * (1 - part) for part in to_rgb(COLOURS[state % len(COLOURS)]))
@@ -263,11 +295,11 @@ def state_colour(state: int) -> str:
 
 
 def ink_on(state: int) -> str:
-    """Return the colour for text that stands on the colour of a state: white on dark colours."""
+    """Return the color for text that stands on the color of a hidden state: white on dark colours."""
     luminance = float(np.dot((0.2126, 0.7152, 0.0722), to_rgb(state_colour(state))))
     return INK_ON_LIGHT if luminance > 0.55 else "white"
 
 
 def shades() -> LinearSegmentedColormap:
-    """Return a colour map from white to the first of ``COLOURS``."""
+    """Return a color map from white, for 0, to the blue with which the style's colours begin."""
     return LinearSegmentedColormap.from_list("shades", ["white", COLOURS[0]])

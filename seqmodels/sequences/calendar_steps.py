@@ -17,7 +17,7 @@ DATE_UNITS = ("s", "ms", "us", "ns")
 
 @dataclass(frozen=True)
 class TimeGrid:
-    """A grid of possible times, such as every third Friday, numbered by integers, and the places of given times on it.
+    """A regular grid of times, such as every third Friday, numbered by integers, and the places of given times on it.
 
     Attributes:
         at: number of the grid point of each given time, increasing integers, shape ``(T,)``.
@@ -35,20 +35,29 @@ class TimeGrid:
 
     @property
     def n_steps(self) -> int:
-        """The number of steps from the first time to the last, including missing ones."""
+        """The number of steps of the grid from the first given time to the last, including missing ones."""
         return int(self.at[-1] - self.at[0]) // self.step + 1
 
     def every(self) -> np.ndarray:
-        """Return the time of every step from the first to the last, including missing ones, shape ``(n_steps,)``."""
+        """Return the time of every step from the first given time to the last, including missing ones.
+
+        The result has shape ``(n_steps,)``.
+        """
         return self.times_at(self.at[0] + self.step * np.arange(self.n_steps))
 
     def ahead(self, k: int) -> np.ndarray:
-        """Return the ``k`` times that follow the last, shape ``(k,)``."""
+        """Return the times of the next steps after the last time of the grid, shape ``(k,)``.
+
+        Args:
+            k: number of steps.
+        """
         return self.times_at(self.at[-1] + self.step * np.arange(1, k + 1))
 
 
 def grid_of(times: np.ndarray, most: int | None = None) -> TimeGrid | None:
-    """Return the grid of ``times`` on which the fewest steps are missing; None if they lie on no grid.
+    """Return the regular grid (one step, or a calendar frequency) on which times lie with the fewest steps missing.
+
+    Return None if they lie on no grid.
 
     Args:
         times: dates, durations or numbers, shape ``(T,)``. They lie on a grid only if they increase.
@@ -80,9 +89,13 @@ def in_coarsest_unit(times: np.ndarray) -> np.ndarray:
 
 
 def as_unit_of(dates: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """Return ``dates`` in the NumPy unit of the dates ``like``; unchanged if they are beyond the range of that unit.
+    """Return dates in the NumPy unit (such as nanoseconds) of other dates; unchanged if they are beyond its range.
 
     Nanoseconds, for example, end in 2262.
+
+    Args:
+        dates: the dates, datetime64.
+        like: dates whose unit is taken, datetime64.
     """
     converted = dates.astype(like.dtype)
     return converted if (converted.astype(dates.dtype) == dates).all() else dates

@@ -14,13 +14,13 @@ from seqmodels.sequences.items import checked_names, in_words
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of n sequences, which a model of p(x | inputs) reads.
+    """Inputs (exogenous covariates) of n sequences, which a model of p(x | inputs) reads.
 
     Attributes:
         names: names of the U inputs, all different.
         each: the inputs of each sequence, n arrays of shape ``(T, U)``, float64 and finite.
-        past: the inputs of each sequence's past, arrays of shape ``(P, U)``, or None for a sequence without a past. It
-            is None if no sequence has a past.
+        past: the inputs of the P steps before each sequence, arrays of shape ``(P, U)``, or None for a sequence without
+            a past. It is None if no sequence has a past.
     """
 
     names: tuple[str, ...]
@@ -36,12 +36,12 @@ class Inputs:
         lengths: Sequence[int],
         lengths_of_past: Sequence[int],
     ) -> Self:
-        """Check the inputs of sequences and return them.
+        """Return the inputs (exogenous covariates) of sequences after checking them.
 
         Args:
-            inputs: for each sequence numbers of shape ``(T, U)`` or ``(T,)``, or a pandas frame.
+            inputs: for each sequence numbers of shape ``(T, U)`` for U inputs, or ``(T,)`` for one, or a pandas frame.
             names: names of the inputs; None means the columns of frames, or ``u0, u1, ...``.
-            past: for each sequence the inputs of its past, or None.
+            past: for each sequence the inputs of its past, the P steps before it, or None.
             lengths: number of steps T of each sequence.
             lengths_of_past: number of steps P of each sequence's past; 0 if it has none.
 
@@ -78,9 +78,12 @@ class Inputs:
 
     @classmethod
     def joined(cls, parts: Sequence[Inputs | None]) -> Inputs | None:
-        """Return the inputs of the sequences of several containers; None if one of the containers has no inputs.
+        """Return the inputs of the sequences of several containers in one; None if one of the containers has no inputs.
 
         The names are taken from the first, so all must have the same.
+
+        Args:
+            parts: the inputs of each container, or None.
         """
         whole = [part for part in parts if part is not None]
         if not whole or len(whole) < len(parts):
@@ -116,19 +119,25 @@ class Inputs:
         return self if self.past is None else Inputs(self.names, self.each)
 
     def including_past(self) -> Inputs:
-        """Return inputs for sequences that begin with their past: the inputs of past and sequence joined."""
+        """Return inputs for sequences that begin with their past: inputs of the steps before each, then its own."""
         return self if self.past is None else Inputs(self.names, self.after_past())
 
     def after_past(self) -> list[np.ndarray]:
-        """Return, for each sequence, the inputs of its past and its own joined, shape ``(P + T, U)``."""
+        """Return, for each sequence, the inputs of its past and its own joined, shape ``(P + T, U)``.
+
+        The past are P steps before the T steps of the sequence; there are U inputs.
+        """
         if self.past is None:
             return self.each
         return [u if b is None else np.concatenate([b, u]) for u, b in zip(self.each, self.past, strict=True)]
 
     def lagged(self, k: int) -> Inputs:
-        """Return inputs that are ``k`` steps late: step t has the inputs of step t - k.
+        """Return inputs of which step t has the values that step t - k had before.
 
         The first k steps have the first known inputs.
+
+        Args:
+            k: number of steps by which the inputs are late.
 
         Raises:
             ValueError: ``k`` is not an integer of at least 0.
@@ -157,7 +166,12 @@ def _one_each(name: str, values: Any, n: int) -> list[Any]:
 
 
 def _check_have_past(past: Any, lengths_of_past: Sequence[int]) -> None:
-    """Raise ``ValueError`` if a sequence has past inputs but no past."""
+    """Raise ``ValueError`` if inputs are given for the past of a sequence that has no past.
+
+    Args:
+        past: for each sequence the inputs of its past, or None.
+        lengths_of_past: number of steps of each sequence's past.
+    """
     each = _one_each("past_inputs", past, len(lengths_of_past))
     for i, (u, n) in enumerate(zip(each, lengths_of_past, strict=True)):
         if not n and u is not None and np.size(u):
@@ -168,9 +182,14 @@ def _check_have_past(past: Any, lengths_of_past: Sequence[int]) -> None:
 
 
 def _checked(what: str, values: Any, n: int) -> np.ndarray:
-    """Return inputs ``values`` as float64 of shape ``(n, U)``.
+    """Return inputs as float64 of shape ``(n, U)`` after checking them.
 
-    Raise ``ValueError`` if they are not finite numbers of that shape; ``what`` names them in the message.
+    Raise ``ValueError`` if they are not finite numbers of that shape.
+
+    Args:
+        what: name of the inputs in the message.
+        values: the inputs.
+        n: number of steps.
     """
     if isinstance(values, np.ndarray) or hasattr(values, "columns"):  # NumPy itself refuses complex numbers in lists
         if np.iscomplexobj(values if isinstance(values, np.ndarray) else np.asarray(values)):

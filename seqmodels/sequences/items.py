@@ -27,7 +27,7 @@ SHORT = 64  # mean steps of a sequence, up to which copying all sequences takes 
 
 
 def items_of(X: Any) -> list[Any]:
-    """Return the sequences of what a user passed as a list, a generator, an array or the like.
+    """Return a list of the sequences in what a user passed: a list, a generator, an array or the like.
 
     Raises:
         ValueError: it is not a list of sequences; the message says what to write.
@@ -50,7 +50,7 @@ def items_of(X: Any) -> list[Any]:
 
 
 def are_many_short(items: Sequence[Sized]) -> bool:
-    """Return True if sequences are so many and short that one operation on all of them, copied together, is faster."""
+    """Return True if sequences are so many and so short that copying them together is faster than a call for each."""
     return len(items) >= MANY and sum(map(len, items)) <= SHORT * len(items)
 
 
@@ -101,9 +101,9 @@ def _a_value(value: Any) -> str:
 
 
 def checked_items(raw: list[Any]) -> tuple[Kind, list[Item]]:
-    """Check the sequences of a list, and return their kind and each of them as an array or a text of that kind.
+    """Check sequences, and return their kind (vectors, text or symbols) and each as an array or a text.
 
-    The kind is that of the first item.
+    The kind is that of the first sequence.
 
     Raises:
         ValueError: an item is invalid or of another kind; the message names the sequence.
@@ -122,7 +122,11 @@ def _kind_of(item: Any) -> Kind:
 
 
 def as_array(i: int, item: Any) -> np.ndarray:
-    """Return sequence ``i`` as an array; masked arrays stay masked and tensors are copied to the CPU.
+    """Return one sequence of a list as an array; masked arrays stay masked and tensors are copied to the CPU.
+
+    Args:
+        i: number of the sequence, which the message names.
+        item: the sequence as a user passed it.
 
     Raises:
         ValueError: the item is not an array of real numbers; the message names the sequence.
@@ -333,9 +337,12 @@ def _check_vectors(i: int, item: Any) -> np.ndarray:
 
 
 def _are_intervals(array: np.ndarray) -> bool:
-    """Return True if the 2D columns of an array ``(T, 2D)`` are the lower and upper ends of intervals, in turn.
+    """Return True if the columns of an array are the lower and upper ends of intervals, in turn.
 
     Only ends of intervals may be infinite.
+
+    Args:
+        array: the array, ``(T, 2D)`` for intervals of D features.
     """
     if array.shape[1] % 2:
         return False
@@ -359,9 +366,11 @@ def _floats(i: int, array: np.ndarray) -> np.ndarray:
 
 
 def check_alike(kind: Kind, items: Sequence[Any]) -> None:
-    """Raise ``ValueError`` if items differ from the first: vectors in the number of features, symbols in their type.
+    """Raise ``ValueError`` if sequences differ from the first: vectors in number of features, symbols in their type.
 
-    ``kind`` is the kind of the items; texts are not checked.
+    Args:
+        kind: kind of the sequences: vectors, symbols, or text, which is not checked.
+        items: the sequences.
     """
     if kind == "vectors":
         width = items[0].shape[1]
@@ -388,12 +397,12 @@ _CHECK: dict[Kind, Callable[[int, Any], Item]] = {
 
 
 def is_mapped_text(item: Any) -> bool:
-    """Return True if the item is a text whose bytes are in a file."""
+    """Return True if a sequence is a text whose bytes are in a file that is read in parts."""
     return isinstance(item, MappedArray) and item.is_text
 
 
 def text_of(item: Any) -> str:
-    """Return a text, read into memory if it is in a file."""
+    """Return a text as a string, read into memory if it is in a file."""
     return item.tobytes().decode("utf-8") if is_mapped_text(item) else str(item)
 
 
@@ -406,17 +415,19 @@ def largest_symbol(item: Any) -> int:
 
 
 def n_units_of(item: Any) -> int:
-    """Return the length of a sequence in frames or symbols, or of a text in UTF-8 bytes."""
+    """Return the length of a sequence: its number of frames or symbols, or of a text the number of UTF-8 bytes."""
     return len(item.encode()) if isinstance(item, str) else len(item)
 
 
 def checked_past(past: Any, kind: Kind, items: list[Any]) -> dict[int, Item]:
-    """Check the past of sequences, and return it by the number of the sequence, for those that have one.
+    """Check the past of sequences, the steps before each, and return it by the number of the sequence.
+
+    Sequences without a past are left out.
 
     Args:
         past: for each item the steps before it, or None.
-        kind: kind of the items.
-        items: the checked items.
+        kind: kind of the sequences: vectors, text or symbols.
+        items: the sequences, already checked.
 
     Raises:
         ValueError: a past does not fit its sequence; the message names the sequence.
@@ -454,15 +465,18 @@ def _is_empty(item: Any) -> bool:
 
 
 def check_n_past(past: Any) -> None:
-    """Raise ``ValueError`` unless ``past`` is a number of steps, or None for all steps."""
+    """Raise ``ValueError`` unless a number of past steps to keep is an integer of at least 0, or None for all steps."""
     if past is not None and (isinstance(past, bool) or not isinstance(past, int | np.integer) or past < 0):
         raise ValueError(f"past is {in_words(past)}; pass a number of steps, 0 for none, or None for all there are")
 
 
 def steps_before(item: Any, stop: int, n: int) -> Any:
-    """Return the last ``n`` steps of an item before position ``stop``.
+    """Return the last steps of a sequence before a position, as a view if the sequence is an array.
 
-    The result is a view if the item is an array. For a text in a file it holds only whole characters.
+    Args:
+        item: the sequence.
+        stop: the position.
+        n: number of steps; for a text in a file of bytes, fewer if a character would be cut.
     """
     start = stop - n
     if is_mapped_text(item):
@@ -484,14 +498,14 @@ def joined_steps(parts: list[Any]) -> Any:
 def named_symbols(
     items: list[Item], symbols: Iterable[str] | None, past: dict[int, Item]
 ) -> tuple[tuple[str, ...] | None, list[Item], dict[int, Item]]:
-    """Return the names of all symbols, and the items and their pasts as arrays of strings.
+    """Return the names of all symbols, and sequences of symbols and their pasts as arrays of strings.
 
     If the items are integers and ``symbols`` is None, the names are None and everything is returned unchanged.
 
     Args:
         items: sequences of symbols.
         symbols: names that the caller passed; None means the strings that occur.
-        past: the past of some items, by their number.
+        past: the steps before some of the sequences, by the number of the sequence.
 
     Raises:
         ValueError: a symbol has no name, or items differ in type.
@@ -508,10 +522,13 @@ def named_symbols(
 
 
 def _symbol_names(items: list[Item], symbols: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the names of all symbols: ``symbols`` if given, else the strings that occur; None for integers without
-    names.
+    """Return the names of all symbols in sequences; None for integers without names.
 
-    Raise ``ValueError`` if the items differ in type.
+    Raise ``ValueError`` if the sequences differ in type.
+
+    Args:
+        items: sequences of integers or strings.
+        symbols: names that the user gave, or None for the strings that occur.
     """
     check_alike("symbols", items)
     if symbols is not None:
@@ -553,8 +570,12 @@ def _named(what: str, item: Item, symbols: np.ndarray, known: set[str]) -> np.nd
 def checked_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
     """Return names of features, inputs or symbols as a tuple, after checking that they are distinct strings.
 
+    Args:
+        what: beginning of the message of an error.
+        names: the names.
+
     Raises:
-        ValueError: a name is not a string, or occurs twice; ``what`` begins the message.
+        ValueError: a name is not a string, or occurs twice.
     """
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise ValueError(f"{what} is {'one str' if isinstance(names, str) else in_words(names)}; pass a list of names")
@@ -570,7 +591,11 @@ def checked_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def checked_times(times: Sequence[Any], lengths: Sequence[int]) -> list[np.ndarray]:
-    """Return the times of sequences with these ``lengths``, as one array of dates or numbers for each.
+    """Return the times of the steps of each sequence, an array of dates or numbers ``(T,)``, after checking them.
+
+    Args:
+        times: for each sequence the times of its steps.
+        lengths: number of steps T of each sequence.
 
     Raises:
         ValueError: times do not fit their sequence, are missing or go back, or some are dates and others numbers.
@@ -602,9 +627,14 @@ def times_as_read(times: Any) -> Any:
 
 
 def _times_of(i: int, times: Any, n: int) -> np.ndarray:
-    """Return the times of sequence ``i`` as numbers or datetime64, shape ``(n,)``; dates with a zone are in UTC.
+    """Return the times of one sequence as numbers or datetime64, shape ``(n,)``; dates with a zone are in UTC.
 
-    Raise ``ValueError`` if they do not fit its ``n`` steps, are missing or go back.
+    Raise ``ValueError`` if they do not fit its steps, are missing or go back.
+
+    Args:
+        i: number of the sequence, which the message names.
+        times: its times as a user passed them.
+        n: its number of steps.
     """
     array = np.asarray(in_unit(times_as_read(times), None))
     if array.shape != (n,) or array.dtype.kind not in "iufMm":
@@ -626,7 +656,7 @@ def _times_of(i: int, times: Any, n: int) -> np.ndarray:
 
 
 def checked_lengths(lengths: Any) -> np.ndarray:
-    """Return lengths of sequences as int64, shape ``(n,)``.
+    """Return lengths of sequences as int64, shape ``(n,)``, after checking them.
 
     Raises:
         ValueError: a length is not an integer of at least 1.

@@ -28,9 +28,9 @@ MAX_STEPS_IN_MEMORY = 1 << 20  # the most log-probabilities of steps kept in mem
 
 
 class MappedArray(np.memmap):
-    """An array in a file, shape ``(T, D)`` or ``(T,)``, that is read in parts; a slice of it is a ``MappedArray`` too.
+    """A memory-mapped array of T steps in a file, shape ``(T, D)`` or ``(T,)``, that is read in parts.
 
-    ``read`` copies a part into memory.
+    ``read`` copies a part into memory; a slice of the array is a ``MappedArray`` too.
 
     Attributes:
         is_text: True if its elements are the bytes of a text in UTF-8.
@@ -40,10 +40,10 @@ class MappedArray(np.memmap):
 
     @classmethod
     def of(cls, array: np.memmap, *, is_text: bool = False) -> MappedArray:
-        """Return the same part of the same file as ``array``, a memory-mapped array, in this class.
+        """Return a memory-mapped array of NumPy in this class: the same part of the same file.
 
         Args:
-            array: the array.
+            array: the memory-mapped array.
             is_text: True if its elements are the bytes of a text in UTF-8.
         """
         if isinstance(array, cls) and array.is_text >= is_text:
@@ -59,7 +59,7 @@ class MappedArray(np.memmap):
         The file disappears when the process ends, however it ends. The environment variable ``TMPDIR`` sets its folder.
 
         Args:
-            shape: shape of the array.
+            shape: shape of the array, or its length.
             dtype: dtype of the array.
         """
         with tempfile.TemporaryFile(prefix="seqmodels-") as file:
@@ -71,11 +71,10 @@ class MappedArray(np.memmap):
         self._summary: Summary | None = None
 
     def __reduce__(self) -> Any:
-        """Pickle the path of the file and the position in it instead of the values; unpickling needs the file under
-        this path.
+        """Pickle the path of the file and the position in it instead of the values, if possible.
 
-        The array is pickled by value, as ordinary arrays are, if it is not contiguous, if its file has no name or is
-        gone, or if its changes are private.
+        Unpickling then needs the file under this path. The array is pickled by value, as ordinary arrays are, if it is
+        not contiguous, if its file has no name or is gone, or if its changes are private.
         """
         mapping, path = _mapping(self), self.filename
         if (
@@ -106,14 +105,24 @@ class MappedArray(np.memmap):
         return _mapping(self) is not None
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Return a copy of elements ``start`` to ``stop - 1`` in memory."""
+        """Return a copy in memory of some consecutive elements (frames or symbols).
+
+        Args:
+            start: the first element.
+            stop: the element after the last.
+        """
         part = self[start:stop]
         copied = np.array(part, copy=True, subok=False)
         _release(part)
         return copied
 
     def write(self, start: int, values: np.ndarray) -> None:
-        """Write ``values`` in place of the elements from ``start`` on."""
+        """Write values into the file in place of consecutive elements (frames or symbols).
+
+        Args:
+            start: the first element to replace.
+            values: the new elements.
+        """
         part = self[start : start + len(values)]
         part[:] = values
         _release(part)
@@ -128,22 +137,24 @@ class MappedArray(np.memmap):
         return max(1, BLOCK_BYTES // max(1, self.itemsize * int(np.prod(self.shape[1:]))))
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield all elements in consecutive blocks: the number of the first element, and a copy of the block."""
+        """Yield the whole array in consecutive blocks, each a pair of the number of its first element and a copy."""
         size = self.elements_in_block
         for start in range(0, len(self), size):
             yield start, self.read(start, start + size)
 
     def first(self, condition: Callable[[np.ndarray], np.ndarray]) -> int:
-        """Return the index of the first element for which ``condition``, called with a block, is True; there must be
-        one.
+        """Return the index of the first element that fulfills a condition; there must be one.
 
-        The array has the shape ``(T,)``.
+        The array must have one dimension.
+
+        Args:
+            condition: function that takes consecutive elements, ``(n,)``, and returns a mask of those that fulfil it.
         """
         return next(t + int(np.argmax(condition(block))) for t, block in self.blocks() if condition(block).any())
 
     @property
     def summary(self) -> Summary:
-        """The statistics of all values, computed in one pass and then kept."""
+        """The statistics of all values (extremes, means, missing values), computed in one pass and then kept."""
         if self._summary is None:
             self._summary = Summary.of(self)
         return self._summary
@@ -187,7 +198,7 @@ class StepsSum:
 
     Attributes:
         value: the sum so far.
-        first: the first step that counts.
+        first: number of the first step that is added; earlier ones, such as those of a past, are ignored.
     """
 
     value: float = 0.0
@@ -198,7 +209,11 @@ Steps = np.ndarray | StepsSum
 
 
 def steps_arrays(lengths: Sequence[int]) -> list[np.ndarray]:
-    """Return an array of zeros ``(n,)`` for each of the ``lengths`` n, in a temporary file if they are large in all."""
+    """Return an array of zeros ``(n,)`` for each of n given lengths, in a temporary file if they are large together.
+
+    Args:
+        lengths: number of elements of each array.
+    """
     if sum(lengths) <= MAX_STEPS_IN_MEMORY:
         return [np.zeros(n) for n in lengths]
     together = MappedArray.temporary(sum(lengths))
@@ -206,9 +221,14 @@ def steps_arrays(lengths: Sequence[int]) -> list[np.ndarray]:
 
 
 def write_steps(steps: Steps, start: int, values: np.ndarray) -> None:
-    """Write ``values`` of consecutive steps, from step ``start`` on, into ``steps``, or add them if it is a sum.
+    """Write values of consecutive steps into an array, or add them to a running sum.
 
     Each step must be written once.
+
+    Args:
+        steps: the array, or the sum.
+        start: number of the first step.
+        values: values of the steps from ``start`` on.
     """
     if isinstance(steps, StepsSum):
         steps.value += float(values[max(0, steps.first - start) :].sum())
@@ -219,7 +239,10 @@ def write_steps(steps: Steps, start: int, values: np.ndarray) -> None:
 
 
 def parts_of(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield pairs of the number of the first element and an array: one, or one per block of an array on disk."""
+    """Yield an array in consecutive parts, each with the number of its first element.
+
+    There is one part, or one per block if the array is on disk.
+    """
     if isinstance(array, MappedArray) and array.is_on_disk:
         yield from array.blocks()
     else:
@@ -227,12 +250,12 @@ def parts_of(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def any_mapped(items: Iterable[Any]) -> bool:
-    """Return True if one of the items is a ``MappedArray``."""
+    """Return True if one of the items is a ``MappedArray``, an array in a file."""
     return MappedArray in set(map(type, items))
 
 
 def totals(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the sum of each of n float64 arrays, shape ``(n,)``, with the same bits as ``total`` gives."""
+    """Return the sum of each of n float64 arrays, shape ``(n,)``, bit for bit equal to ``total`` of each array."""
     lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
     different = np.unique(lengths)
     if len(arrays) < MANY_OF_A_LENGTH * max(1, len(different)) or any_mapped(arrays):
@@ -247,7 +270,7 @@ def totals(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def total(array: Steps) -> float:
-    """Return the sum of all elements of an array in memory or on disk, or the value of a ``StepsSum``."""
+    """Return the sum of all elements of an array in memory or in a file, or the sum that a ``StepsSum`` holds."""
     if isinstance(array, StepsSum):
         return array.value
     if isinstance(array, MappedArray) and array.is_on_disk:
@@ -257,10 +280,10 @@ def total(array: Steps) -> float:
 
 @dataclass(frozen=True)
 class Summary:
-    """Statistics of the values of an array by feature, shape ``(D,)``, or ``(1,)`` for symbols.
+    """Statistics of the values of an array by feature, with arrays of shape ``(D,)``, or ``(1,)`` for symbols.
 
     Attributes:
-        n: number of elements.
+        n: number of elements (frames or symbols).
         n_missing: number of NaN in each feature, shape ``(D,)``.
         lowest: the smallest observed value, shape ``(D,)``; NaN if nothing is observed.
         highest: the largest observed value, shape ``(D,)``; NaN if nothing is observed.
@@ -284,7 +307,11 @@ class Summary:
 
     @classmethod
     def of(cls, array: np.ndarray) -> Summary:
-        """Return the summary of numbers in memory or in a file, shape ``(T, D)`` or ``(T,)`` with T > 0."""
+        """Return the statistics by feature of numbers in memory or in a file.
+
+        Args:
+            array: the numbers, shape ``(T, D)`` or ``(T,)`` with T > 0.
+        """
         merged: Summary | None = None
         decoder = codecs.getincrementaldecoder("utf-8")() if getattr(array, "is_text", False) else None
         for start, block in parts_of(array):
@@ -326,7 +353,11 @@ class Summary:
         return cls(len(block), n_missing, lowest, highest, mean, squares, first_missing, first_infinite)
 
     def with_(self, later: Summary) -> Summary:
-        """Return the statistics of the elements of both, where those of ``later`` come after those of this summary."""
+        """Return the statistics of the elements of two arrays together.
+
+        Args:
+            later: statistics of the array whose elements come after those of this one.
+        """
         here, there = self.n - self.n_missing, later.n - later.n_missing
         both = np.maximum(here + there, 1)
         apart = later.mean - self.mean

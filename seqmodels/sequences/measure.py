@@ -34,7 +34,7 @@ class IncomparableError(ValueError):
 
 @dataclass(frozen=True)
 class Measure:
-    """Reference measure of a model's log-probabilities; two scores are comparable if their measures agree.
+    """A description of what a model's log-probabilities are about; two scores are comparable if these agree.
 
     Args:
         space: what one sequence is made of: ``"text"``, ``"symbols"``, ``"R^13"`` (raw units), ``"{0,1}^88"``,
@@ -78,7 +78,7 @@ class Measure:
 
 
 def space_of(values: Sequence[Values]) -> str:
-    """Return the name of the space of vectors whose features have these kinds of ``values``.
+    """Return the name of the space of vectors, given the kind of values of each feature.
 
     >>> space_of(["reals", "reals", "bits"])
     'R^2 x {0,1}^1'
@@ -89,9 +89,12 @@ def space_of(values: Sequence[Values]) -> str:
 
 
 def check_comparable(measures: Mapping[str, Measure]) -> None:
-    """Raise ``IncomparableError`` if two measures differ, naming the first field that does.
+    """Raise ``IncomparableError`` if likelihoods of models measure different things, naming the first difference.
 
-    They may differ in ``kind``, ``memory`` and ``inputs``.
+    Measures may differ in ``kind``, ``memory`` and ``inputs``.
+
+    Args:
+        measures: measure of each model's log-probabilities, by name for the message.
     """
     items = list(measures.items())
     if not items:

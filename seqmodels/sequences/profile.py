@@ -30,7 +30,7 @@ MOST_EXACT = 0.6  # the largest share of neighbours that rounding makes equal; i
 
 @dataclass(frozen=True)
 class Profile:
-    """A description of the values of one feature, from which risks for a density are seen.
+    """A description of the values of one feature, which shows risks for a density, such as repeated values.
 
     Args:
         missing: share of the frames in which the feature is missing.
@@ -56,7 +56,11 @@ class Profile:
 
 
 def profile_of(column: np.ndarray) -> Profile:
-    """Return the profile of one feature's values, shape ``(N,)``, in which NaN means missing."""
+    """Return a description of the values of one feature, with their range, repetitions and kind.
+
+    Args:
+        column: the values, shape ``(N,)``, in which NaN means missing.
+    """
     observed = column[~np.isnan(column)].astype(np.float64)
     missing = 1.0 - len(observed) / len(column)
     values, counts = _distinct(observed)
@@ -85,9 +89,12 @@ def profile_of(column: np.ndarray) -> Profile:
 
 
 def grid_step(column: np.ndarray) -> float:
-    """Return the smallest gap between the values of a feature, shape ``(N,)``; 0 if all are equal.
+    """Return the smallest gap between the values of a feature; 0 if all are equal.
 
     Gaps that are only rounding noise do not count.
+
+    Args:
+        column: the values, shape ``(N,)``.
     """
     values, _ = _distinct(column[~np.isnan(column)])
     return float(np.diff(values).min()) if len(values) > 1 else 0.0
@@ -116,10 +123,12 @@ def _kind(values: np.ndarray, *, is_spike: bool, repeats: bool) -> Shape:
 
 
 def warn_of_repeats(frames: np.ndarray, features: Sequence[object] | None = None) -> None:
-    """Warn of values that repeat, because a density grows without bound on them and its floor would set the score.
+    """Warn of values that repeat, because a density grows without bound on them.
+
+    The lower bound of its variances would then decide the score.
 
     Args:
-        frames: frames of real features, shape ``(N, D)``.
+        frames: frames of D real features, shape ``(N, D)``.
         features: their names, or their numbers in the raw data; None means 0 to D - 1.
     """
     repeats = _spikes_and_grids(frames, range(frames.shape[1]) if features is None else features) + _copies(frames)
@@ -153,7 +162,7 @@ def _spikes_and_grids(frames: np.ndarray, features: Sequence[object]) -> list[st
 
 
 def _copies(frames: np.ndarray) -> list[str]:
-    """Return a list with one phrase that gives the share of frames that are copies of others; empty if they are few.
+    """Return a phrase, in a list, that gives the share of frames that are copies of others; [] if they are few.
 
     Rounded values that coincide by chance do not count. If values are rounded to a step far below their spread, frames
     coincide by chance about as often as they differ by a step in each feature. Frames that were copied have no more

@@ -186,8 +186,9 @@ class Sequences(Sequence[Item]):
 
     @cached_property
     def metadata(self) -> pd.DataFrame:
-        """The table of metadata, one row per sequence; its columns are ``name``, ``label``, ``cluster`` and others, if
-        given.
+        """The table of metadata with one row per sequence; its columns are ``name``, ``label``, ``cluster`` and others.
+
+        A column that was not given does not exist.
         """
         return _metadata(len(self), None, {})  # made on demand, because it takes half of the constructor's time
 
@@ -195,12 +196,12 @@ class Sequences(Sequence[Item]):
 
     @classmethod
     def from_lengths(cls, X: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
-        """Return sequences that are laid end to end in one array, as in hmmlearn.
+        """Return the sequences in one array in which they are laid end to end, as in hmmlearn.
 
         Args:
             X: the steps of all sequences, shape ``(N, D)`` or ``(N,)``.
             lengths: the length of each sequence; they sum to N.
-            metadata: keyword arguments of ``Sequences``.
+            metadata: further keyword arguments of ``Sequences``, such as ``names`` or ``labels``.
 
         Raises:
             ValueError: the lengths do not sum to N, or ``Sequences`` refuses the data.
@@ -219,7 +220,7 @@ class Sequences(Sequence[Item]):
         Args:
             array: the padded sequences, shape ``(n, T, D)`` or ``(n, T)``.
             lengths: the number of real steps of each.
-            metadata: keyword arguments of ``Sequences``.
+            metadata: further keyword arguments of ``Sequences``, such as ``names`` or ``labels``.
 
         Raises:
             ValueError: the lengths do not fit the array, or ``Sequences`` refuses the data.
@@ -252,7 +253,7 @@ class Sequences(Sequence[Item]):
         inputs: Sequence[str] = (),
         date_format: str | None = None,
     ) -> Self:
-        """Return the sequences in a long table with one row per step.
+        """Return the sequences in a pandas frame in long format, with one row per step.
 
         The columns keep their names; ``to_frame`` is the inverse.
 
@@ -416,7 +417,7 @@ class Sequences(Sequence[Item]):
 
         Args:
             dataset: its items are tensors, or tuples whose first entry is the sequence.
-            metadata: keyword arguments of ``Sequences``.
+            metadata: further keyword arguments of ``Sequences``, such as ``names`` or ``labels``.
 
         Raises:
             ValueError: the dataset has no length or no items by number, or ``Sequences`` refuses the data.
@@ -431,7 +432,7 @@ class Sequences(Sequence[Item]):
     @classmethod
     @checked
     def joined(cls, parts: Iterable[Sequences]) -> Sequences:
-        """Return the sequences of several containers in one, with their metadata, times, pasts and inputs.
+        """Return the sequences of several containers in one, with their metadata, times, inputs and steps before them.
 
         The symbols are the union of the parts' symbols. Features, grids, inputs and names of times must agree. Names of
         features, inputs and times are dropped if some part has none.
@@ -543,7 +544,7 @@ class Sequences(Sequence[Item]):
         return html_table(rows, f"{what}: {sizes_in_words(self.n_units.tolist(), self.unit)}{past}{first}")
 
     def take(self, index: Any, axis: Literal[0] = 0) -> Sequences:
-        """Return the sequences at these positions, with their metadata, times, pasts and inputs.
+        """Return the sequences at given positions, with their metadata, times, inputs and steps before them.
 
         Args:
             index: positions, shape ``(k,)``, or a mask, shape ``(n,)``.
@@ -565,13 +566,18 @@ class Sequences(Sequence[Item]):
 
     @property
     def iloc(self) -> Self:
-        """The container itself, so that cross-validation in scikit-learn, which calls ``X.iloc.take``, keeps times and
-        inputs.
+        """The container itself, so that cross-validation in scikit-learn, which calls ``X.iloc.take``, can use it.
+
+        It then keeps times and inputs.
         """
         return self
 
     def _rows(self, index: Any) -> np.ndarray:
-        """Return the positions ``(k,)`` that ``index`` selects, which is a list of existing positions or a mask."""
+        """Return the positions ``(k,)`` of sequences that an index selects.
+
+        Args:
+            index: a list of existing positions, or a mask.
+        """
         which = np.asarray(index)
         if which.ndim != 1 or (which.dtype.kind not in "iub" and which.size):
             raise ValueError(f"index is {in_one_line(index):.80}; pass a list of positions, or a mask")
@@ -585,7 +591,7 @@ class Sequences(Sequence[Item]):
         return rows
 
     def segments(self, cuts: Iterable[tuple[int, int, int]], *, past: int | None = 0) -> Sequences:
-        """Return parts of sequences as new sequences, with metadata, names, times and inputs.
+        """Return parts cut out of sequences as new sequences, with metadata, names, times and inputs.
 
         Args:
             cuts: ``(i, start, stop)`` of each part, which has the steps ``start`` to ``stop - 1`` of sequence i,
@@ -612,16 +618,25 @@ class Sequences(Sequence[Item]):
         return segments
 
     def _times_before(self, i: int, start: int, n: int) -> np.ndarray:
-        """Return the times of the ``n`` steps before step ``start`` of sequence ``i``; fewer if not all are known."""
+        """Return the times of the ``n`` steps before a step of a sequence; fewer if not all are known.
+
+        Args:
+            i: number of the sequence.
+            start: number of the step.
+            n: number of steps before it, which may be in the past of the sequence.
+        """
         assert self.times is not None, "there are some"
         before, known = None if self.past_times is None else self.past_times[i], self.times[i][:start]
         whole = known if before is None else np.concatenate([before, known])
         return whole[max(0, len(whole) - n) :]
 
     def _before(self, i: int, start: int, n: int | None) -> Item | None:
-        """Return the last ``n`` steps before step ``start`` of sequence ``i``, all of them if ``n`` is None.
+        """Return the last steps before a step of a sequence, including those of its past; None if there are none.
 
-        Return None if there are no steps before it.
+        Args:
+            i: number of the sequence.
+            start: number of the step.
+            n: number of steps before it; None for all of them.
         """
         item, before = self.items[i], None if self.past is None else self.past[i]
         n_of_item = start if n is None else min(n, start)
@@ -633,13 +648,18 @@ class Sequences(Sequence[Item]):
 
     @checked
     def with_metadata(self, metadata: pd.DataFrame) -> Sequences:
-        """Return the same sequences with another table of metadata, one row per sequence."""
+        """Return the same sequences with another table of metadata.
+
+        Args:
+            metadata: table with one row per sequence; its columns ``name``, ``label`` and ``cluster`` have these
+                meanings.
+        """
         made = self._with(self.items, metadata, self.times, self.past, self._inputs)
         made.past_times = self.past_times
         return made
 
     def with_inputs(self, inputs: Sequence[Any], names: Iterable[str] | None = None) -> Sequences:
-        """Return the same sequences with other inputs and without their past.
+        """Return the same sequences with other inputs (covariates) and without their past, the steps before them.
 
         Args:
             inputs: for each sequence the inputs of its steps, shape ``(T, U)``, or a pandas frame.
@@ -656,6 +676,9 @@ class Sequences(Sequence[Item]):
 
         The first k steps have the inputs of the first step, or of the sequence's past if it has one.
 
+        Args:
+            k: number of steps by which the inputs are late.
+
         Raises:
             ValueError: the sequences have no inputs, or ``k`` is not an integer of at least 0.
 
@@ -670,7 +693,7 @@ class Sequences(Sequence[Item]):
         return made
 
     def without_past(self) -> Sequences:
-        """Return the same sequences without the steps before them; return self if there are none."""
+        """Return the same sequences without their past, the steps known before them; return self if there is none."""
         if self.past is None:
             return self
         inputs = None if self._inputs is None else self._inputs.without_past()
@@ -678,14 +701,17 @@ class Sequences(Sequence[Item]):
 
     @checked
     def with_past_of(self, n: int) -> Sequences:
-        """Return the same sequences with at most the last ``n`` steps of their past.
+        """Return the same sequences with at most the last ``n`` steps of their past, the steps known before each.
 
         Return self if no sequence has a past.
+
+        Args:
+            n: largest number of steps before each sequence that are kept.
         """
         return self if self.past is None else self.segments(((i, 0, len(x)) for i, x in enumerate(self)), past=n)
 
     def including_past(self) -> Sequences:
-        """Return sequences that begin with the steps of their past; return self if no sequence has one.
+        """Return sequences that begin with their past, the steps known before each; return self if none has a past.
 
         Inputs and times of the past and of the sequence are joined too. Times are dropped if they are unknown for some
         past.
@@ -717,14 +743,15 @@ class Sequences(Sequence[Item]):
         """Return new sequences with the names, labels, clusters and other metadata of these sequences.
 
         Args:
-            items: one new sequence for each of these, of any kind. The grid of ``dithered`` is not kept.
-            times: an array with the times of the new steps for each sequence; ``"keep"`` takes the times of these
+            items: one new sequence, of any kind, for each sequence of this container. The grid of ``dithered`` is not
+                kept.
+            times: an array with the times of the new steps for each sequence; ``"keep"`` takes the times of the old
                 sequences, which must have as many steps; None means no times.
             inputs: an array with the inputs of the new steps for each sequence, under the same names; ``"keep"`` takes
-                the inputs of these sequences, which must have as many steps; None means no inputs.
+                the inputs of the old sequences, which must have as many steps; None means no inputs.
             features: a name for each feature; None keeps the names if their number fits, and otherwise there are none.
-            past: the past of each new sequence, or None for a sequence without one. Its steps have the inputs and times
-                of these sequences' past. If the whole argument is None, there is no past.
+            past: the past of each new sequence, the steps before it, or None for a sequence without one. Its steps have
+                the inputs and times of the old sequences' past. If the whole argument is None, there is no past.
 
         Raises:
             ValueError: the number of sequences, or the number of steps of kept times or inputs, differs; or
@@ -781,7 +808,7 @@ class Sequences(Sequence[Item]):
         inputs: Callable[[np.ndarray], Any] | Literal["keep"] | None = "keep",
         features: Iterable[str] | None = None,
     ) -> Sequences:
-        """Apply a function to each sequence, and return the results with the same names, labels and other metadata.
+        """Apply a function to each sequence, and return the results as sequences with the same names and metadata.
 
         Args:
             function: takes one item, such as an array of shape ``(T, D)``, and returns an item of any kind.
@@ -824,13 +851,13 @@ class Sequences(Sequence[Item]):
         return self.with_items(items, **new, features=features)
 
     def _symbols_of(self, others: Sequences) -> tuple[str, ...] | None:
-        """Return the symbols of this container if they include those of ``others``, else the symbols of ``others``."""
+        """Return the names of this container's symbols if they include those of another, else those of the other."""
         if self.symbols is None or others.symbols is None or not set(others.symbols) <= set(self.symbols):
             return others.symbols
         return self.symbols
 
     def after_past(self) -> list[Item]:
-        """Return each sequence with its past before it, as one item of P + T steps."""
+        """Return each sequence with its past, the P steps known before it, as one item of P + T steps."""
         if self.past is None:
             return self.items
         return [x if b is None else joined_steps([b, x]) for x, b in zip(self.items, self.past, strict=True)]
@@ -845,7 +872,7 @@ class Sequences(Sequence[Item]):
     ) -> Sequences:
         """Return a container of new items with the features, symbols, grid and name of times of this container.
 
-        The items are checked. ``past`` and ``inputs`` are taken as they are.
+        The items are checked; the steps before them, ``past``, and ``inputs`` are taken as they are.
         """
         like = Sequences(
             items,
@@ -929,7 +956,7 @@ class Sequences(Sequence[Item]):
 
     @property
     def inputs(self) -> list[np.ndarray] | None:
-        """The inputs of the steps of each sequence, arrays of shape ``(T, U)``; None if there are none."""
+        """The inputs (covariates) at the steps of each sequence, arrays of shape ``(T, U)``; None if there are none."""
         return None if self._inputs is None else self._inputs.each
 
     @property
@@ -939,14 +966,14 @@ class Sequences(Sequence[Item]):
 
     @property
     def past_inputs(self) -> list[np.ndarray | None] | None:
-        """The inputs of the steps of each sequence's past, shape ``(P, U)``, or None for a sequence without one.
+        """The inputs of the steps before each sequence (its past), shape ``(P, U)``, or None for one without a past.
 
         The property is None if there are no inputs or no past at all.
         """
         return None if self._inputs is None else self._inputs.past
 
     def inputs_after_past(self) -> list[np.ndarray] | None:
-        """Return, for each sequence, the inputs of its past and its own joined, shape ``(P + T, U)``.
+        """Return the U inputs of each sequence, preceded by those of the P steps before it, shape ``(P + T, U)``.
 
         Return None if there are no inputs.
         """
@@ -989,7 +1016,7 @@ class Sequences(Sequence[Item]):
 
     @property
     def n_units_of_past(self) -> np.ndarray:
-        """The length of each sequence's past in frames, UTF-8 bytes or symbols, shape ``(n,)``; 0 without a past."""
+        """The number of frames, UTF-8 bytes or symbols known before each sequence (its past), shape ``(n,)``."""
         if self.past is None:
             return np.zeros(len(self), dtype=np.int64)
         return np.array([0 if x is None else n_units_of(x) for x in self.past])
@@ -1128,7 +1155,7 @@ class Sequences(Sequence[Item]):
         return self.segments([(0, 0, at)], past=past), self.segments([(0, at, len(item))], past=past)
 
     def chunks(self, length: PositiveInt, *, past: int | None = 0) -> Sequences:
-        """Return consecutive pieces of ``length`` steps, or characters of text.
+        """Cut the sequences into consecutive pieces of ``length`` steps, or characters of text, and return these.
 
         If there are several sequences without clusters, the cluster of a piece is the name of its sequence.
 
@@ -1152,6 +1179,9 @@ class Sequences(Sequence[Item]):
 
         Neither part has a past. Sequences that are not longer than ``context`` are left out.
 
+        Args:
+            context: number of steps, or characters, in the first part.
+
         Raises:
             ValueError: ``context`` is not an integer of at least 1, or no sequence is longer.
         """
@@ -1170,9 +1200,9 @@ class Sequences(Sequence[Item]):
         """Return the vectors with uniform noise added, one grid step wide, which is the same for every model.
 
         A density grows without bound on values that lie on a grid; noise prevents that. The step of a feature is the
-        smallest gap between its values. Dither before ``split``, or dither the training part first and the others
-        ``like`` it. The grid stays with the sequences and is part of a model's ``Measure``, because wider noise lowers
-        densities. The noise depends on the values as well as on the seed, so no two parts get the same.
+        smallest gap between its values. Dither before ``split``, or dither the training part first and pass it as
+        ``like`` for the others. The grid stays with the sequences and is part of a model's ``Measure``, because wider
+        noise lowers densities. The noise depends on the values as well as on the seed, so no two parts get the same.
 
         Args:
             random_state: seed of the noise.
@@ -1280,7 +1310,9 @@ class Sequences(Sequence[Item]):
 def _checked_cuts(cuts: Any, n: int) -> list[tuple[int, int, int]]:
     """Return parts of sequences ``(i, start, stop)`` as integers; raise ``ValueError`` if one is malformed.
 
-    ``n`` is the number of sequences.
+    Args:
+        cuts: the parts, each with the number of a sequence, the first step and the step after the last.
+        n: number of sequences.
     """
     try:
         parts = [(operator.index(i), operator.index(a), operator.index(b)) for i, a, b in cuts]
@@ -1307,7 +1339,14 @@ def _beginning(item: Item) -> str:
 
 
 def as_sequences(X: Any) -> Sequences:
-    """Return what a user passed to a model as validated ``Sequences``; raise ``ValueError`` if that is impossible."""
+    """Return what a user passed to a model as validated ``Sequences``.
+
+    Args:
+        X: ``Sequences``, or whatever its constructor accepts as items, such as a list of arrays or texts.
+
+    Raises:
+        ValueError: it cannot be read as sequences; the message says why.
+    """
     return X if isinstance(X, Sequences) else Sequences(X)
 
 
@@ -1316,7 +1355,7 @@ def _with_mask(X: Any) -> np.ndarray:
 
 
 def items_of_both(X: Sequences, y: Sequences) -> Sequences:
-    """Return sources and targets of one kind in one container, to fit one encoding to both.
+    """Return sources and the targets predicted from them in one container, to fit one encoding to both.
 
     The container has the symbols of both, and names of features and a grid if they agree. Metadata, times and pasts are
     dropped.
@@ -1338,9 +1377,12 @@ def items_of_both(X: Sequences, y: Sequences) -> Sequences:
 
 
 def symbols_of_all(parts: Sequence[Sequences]) -> tuple[str, ...] | None:
-    """Return the union of the symbols of several containers; None if one of them has integers without names.
+    """Return the union of the names of symbols of several containers; None if one has integers without names.
 
     The union is in alphabetical order if each container's symbols are, and otherwise in order of first appearance.
+
+    Args:
+        parts: the containers.
     """
     if any(part.symbols is None for part in parts):
         return None
@@ -1359,7 +1401,7 @@ def _some_frames(items: list[Item]) -> np.ndarray:
 
 
 def _every(item: Any, stride: int) -> np.ndarray:
-    """Return frames 0, ``stride``, 2 ``stride``, ... of an item in memory, shape ``(m, D)``."""
+    """Return frames 0, ``stride``, 2 ``stride``, ... of a sequence in memory or in a file, shape ``(m, D)``."""
     if isinstance(item, MappedArray):
         return np.concatenate([item.read(t, t + 1) for t in range(0, len(item), stride)])
     return np.asarray(item[::stride])
@@ -1369,7 +1411,13 @@ def _every(item: Any, stride: int) -> np.ndarray:
 
 
 def _on_grid(item: Item, places: np.ndarray, n: int) -> np.ndarray:
-    """Return ``n`` frames, ``(n, D)``: the frames of ``item`` at the positions ``places``, and NaN at all others."""
+    """Return frames at every step of a grid, ``(n, D)``: known ones at their positions, and NaN at all others.
+
+    Args:
+        item: the known frames, ``(T, D)``.
+        places: position of each known frame, ``(T,)``.
+        n: number of steps of the grid.
+    """
     frames = np.asarray(item)
     rows = np.full((n, frames.shape[1]), np.nan)
     rows[places] = frames
@@ -1377,9 +1425,13 @@ def _on_grid(item: Item, places: np.ndarray, n: int) -> np.ndarray:
 
 
 def _inputs_at_every_step(inputs: np.ndarray, places: np.ndarray, n: int, holds: bool) -> np.ndarray:
-    """Return the inputs of ``n`` steps, ``(n, U)``, from ``inputs`` of the steps at the positions ``places``.
+    """Return inputs at every step of a grid, ``(n, U)``, from the inputs at some of its steps.
 
-    Other steps repeat the inputs before them if ``holds`` is True; else they are interpolated.
+    Args:
+        inputs: the known inputs, ``(T, U)``.
+        places: position of each known step, ``(T,)``.
+        n: number of steps of the grid.
+        holds: True if other steps repeat the inputs before them; False if they are interpolated.
     """
     if holds:
         return np.asarray(inputs[np.searchsorted(places, np.arange(n), side="right") - 1])
@@ -1408,10 +1460,13 @@ def _are_codes(columns: pd.DataFrame) -> bool:
 
 
 def _columns_left(frame: pd.DataFrame, left: list[Any]) -> list[Any] | str:
-    """Return the columns of numbers among ``left``, the columns without another use; or the only one if it holds
-    symbols.
+    """Return the columns of numbers among those without another use; or the only column if it holds symbols.
 
     Warn of columns that are left out. Raise ``ValueError`` if no choice is possible.
+
+    Args:
+        frame: the table.
+        left: names of the columns without another use.
     """
     import pandas as pd
 

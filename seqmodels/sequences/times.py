@@ -57,8 +57,7 @@ def times_ahead(times: np.ndarray, k: int) -> np.ndarray | None:
 
 
 def every_step(times: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the times of every step from the first of ``times`` to the last, and the positions of ``times`` among
-    them.
+    """Return the times of all steps from the first known one to the last, with those that are missing in between.
 
     Return None if the times do not have one step or calendar frequency, or if more steps are missing than there are.
 
@@ -94,10 +93,13 @@ def seconds_of(unit: str | None) -> float | None:
 
 
 def as_numbers(times: np.ndarray, unit: str) -> np.ndarray:
-    """Return times as float64, shape ``(T,)``.
+    """Return times as numbers, float64 of shape ``(T,)``.
 
-    Dates become the time since the beginning of 1970 in ``unit``, durations their length in ``unit``. Numbers stay as
-    they are.
+    Dates become the time since the beginning of 1970, durations their length. Numbers stay as they are.
+
+    Args:
+        times: dates, durations or numbers, shape ``(T,)``.
+        unit: name of the unit in which dates and durations are counted, such as ``"D"`` for days.
 
     >>> as_numbers(np.array(["1970-01-01", "1970-01-02T12:00"], dtype="datetime64[m]"), "D").tolist()
     [0.0, 1.5]
@@ -112,7 +114,11 @@ def as_numbers(times: np.ndarray, unit: str) -> np.ndarray:
 
 
 def time_in_words(time: Any) -> str:
-    """Return a time as text for a message; a date at midnight is shown as the day alone."""
+    """Return a time as text for a message; a date at midnight is shown as the day alone.
+
+    Args:
+        time: a date, a duration or a number.
+    """
     if isinstance(time, np.datetime64):
         return str(time.astype("datetime64[s]")).replace("T00:00:00", "").replace("T", " ")
     return f"{time:,.10g}" if isinstance(time, np.floating | float) else str(time)

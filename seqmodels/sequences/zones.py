@@ -22,14 +22,18 @@ FEWEST = 3  # the least times that can show if steps follow the calendar
 
 
 def has_zone(times: Any) -> bool:
-    """Return True if times are dates with a time zone, in a pandas series or index."""
+    """Return True if times are a pandas series or index of dates with a time zone."""
     return getattr(getattr(times, "dtype", None), "tz", None) is not None
 
 
 def without_zone(times: Sequence[Any]) -> tuple[list[Any], str | None]:
-    """Return the times of each sequence without their zone, and the ``time_unit`` that names the zone.
+    """Return the times of each sequence without their zone, and a string that names the zone, a ``time_unit``.
 
-    The unit is None if no times have a zone.
+    Days, weeks and months become local times, with the name of the zone as unit; other times are in UTC, with a unit
+    such as ``"UTC (Europe/Berlin)"``. The unit is None if no times have a zone.
+
+    Args:
+        times: for each sequence its times, dates of pandas or others.
 
     Raises:
         ValueError: some sequences have dates with a zone and others without.
@@ -56,9 +60,14 @@ def without_zone(times: Sequence[Any]) -> tuple[list[Any], str | None]:
 
 
 def in_unit(times: Any, unit: str | None) -> Any:
-    """Return dates with a zone as dates without one, as sequences with the ``time_unit`` ``unit`` store them.
+    """Return dates with a time zone as dates without one; other times are returned unchanged.
 
-    They are local times if ``unit`` names a zone, and otherwise in UTC. Other times are returned unchanged.
+    They become local times if ``unit`` is the name of a zone, and otherwise dates in UTC.
+
+    Args:
+        times: dates of pandas, or other times.
+        unit: the ``time_unit`` of sequences: the name of a zone, ``"UTC"`` or such as ``"UTC (Europe/Berlin)"``, or
+            None.
     """
     import pandas as pd
 
@@ -69,7 +78,13 @@ def in_unit(times: Any, unit: str | None) -> Any:
 
 
 def with_zone(times: np.ndarray, unit: str | None) -> Any:
-    """Return times as a pandas index; dates get the zone that ``unit``, the sequences' ``time_unit``, names."""
+    """Return times as a pandas index, in which dates have a time zone if a unit names one.
+
+    Args:
+        times: dates without a zone, or numbers, shape ``(T,)``.
+        unit: the ``time_unit`` of sequences: the name of a zone for local times, ``"UTC"`` or such as
+            ``"UTC (Europe/Berlin)"`` for dates in UTC, or None.
+    """
     import pandas as pd
 
     column = pd.Index(times)
@@ -88,7 +103,12 @@ def with_zone(times: np.ndarray, unit: str | None) -> Any:
 
 
 def on_its_clock(times: np.ndarray, unit: str | None) -> np.ndarray:
-    """Convert dates in UTC to local times of the zone that ``unit`` (a ``time_unit``) names; keep other times."""
+    """Convert dates in UTC to local times of a zone; return other times unchanged.
+
+    Args:
+        times: dates without a zone, or numbers, shape ``(T,)``.
+        unit: the ``time_unit`` of sequences; only one such as ``"UTC (Europe/Berlin)"`` says that dates are in UTC.
+    """
     match = None if unit is None or times.dtype.kind != "M" else INSTANTS.fullmatch(unit)
     if match is None or match["zone"] is None:
         return times
@@ -96,7 +116,7 @@ def on_its_clock(times: np.ndarray, unit: str | None) -> np.ndarray:
 
 
 def zone_in_words(unit: str) -> str:
-    """Return the name of the zone that ``unit``, the ``time_unit`` of dates, contains."""
+    """Return the name of the time zone in the unit of dates, such as Europe/Berlin for ``"UTC (Europe/Berlin)"``."""
     match = INSTANTS.fullmatch(unit)
     return unit if match is None else match["zone"] or "UTC"
 
@@ -112,9 +132,11 @@ def _is_zone(name: str) -> bool:
 
 
 def _are_of_calendar(local: Sequence[Any], instants: Sequence[Any]) -> bool:
-    """Return True if the steps are days, weeks or months, or are regular only on the clock of the zone.
+    """Return True if steps are days, weeks or months, or are regular only on the clock of their time zone.
 
-    ``local`` are the local times of each sequence, and ``instants`` the same times in UTC.
+    Args:
+        local: local times of each sequence.
+        instants: the same times in UTC.
     """
     clocks = [each.to_numpy() for each in local]
     if sum(map(len, clocks)) < FEWEST or any(np.isnat(each).any() for each in clocks):

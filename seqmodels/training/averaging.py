@@ -12,7 +12,7 @@ from torch import Tensor, nn
 class WeightAverage:
     """A running mean of a module's weights, over a window that grows with training (Karras et al., 2024).
 
-    After step t, ``mean += (w - mean) / max(1, fraction · t)``.
+    After step t, ``mean += (w - mean) / max(1, fraction · t)`` for each weight w.
 
     Args:
         module: the module whose weights are averaged.
@@ -28,7 +28,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, n_steps: int) -> None:
-        """Update the mean by the module's present weights after step number ``n_steps``."""
+        """Update the running mean by the module's present weights after step number ``n_steps``, counted from 1."""
         if not self.weights:
             return
         share = 1 / max(1.0, self.fraction * n_steps)
@@ -38,7 +38,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Return a context in which the module has the mean for weights, and no gradients are recorded."""
+        """Return a context in which the module has the running mean for weights, and no gradients are recorded."""
         with torch.no_grad():
             self.swap()
             try:
@@ -48,7 +48,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Exchange the mean and the module's weights; do nothing if no mean is kept."""
+        """Exchange the running mean and the module's weights; do nothing if no mean is kept."""
         current = dict(self.module.named_parameters())
         for name, mean in self.weights.items():
             weights = current[name].detach().clone()
@@ -56,7 +56,11 @@ class WeightAverage:
             mean.copy_(weights)
 
     def restore(self, weights: Mapping[str, Tensor]) -> None:
-        """Load the mean from a checkpoint, by name of the weight; weights that are missing there start as they are."""
+        """Load the running mean from a checkpoint; weights that are missing there start as they are in the module.
+
+        Args:
+            weights: the mean of each weight, by name.
+        """
         current = dict(self.module.named_parameters())
         for name, mean in self.weights.items():
             mean.copy_(weights.get(name, current[name].detach()))

@@ -14,8 +14,9 @@ Callback = Callable[[dict[str, float]], None]
 
 @dataclass(eq=False, repr=False)
 class TensorBoard(Configurable):
-    """A callback that writes each row of the history as scalars for TensorBoard; it needs the package
-    ``tensorboard``.
+    """A callback that writes each row of the history as scalars for TensorBoard.
+
+    It needs the package ``tensorboard``.
 
     Args:
         folder: folder of the event files.

@@ -53,7 +53,7 @@ class Checkpoints:
     Attributes:
         path: the file; None writes nothing.
         seconds: least seconds from one checkpoint to the next.
-        fingerprint: fingerprint of settings and data, which is written with every state.
+        fingerprint: version, model, and hashes of settings and data, which are written with every state.
         state: the state that an earlier run wrote; None starts anew.
         outer: states of the enclosing runs, the outermost first, if this run is a part of others, such as one of
             several starts. In the file each contains the next one as ``state["running"]``.
@@ -80,7 +80,7 @@ class Checkpoints:
             path: the file to write; None writes nothing.
             seconds: least seconds from one checkpoint to the next.
             resume_from: the checkpoint to resume from; ``"auto"`` is ``path`` if that file exists; None starts anew.
-            fingerprint: fingerprint of the settings and data of this fit.
+            fingerprint: version, model, and hashes of the settings and data of this fit.
 
         Raises:
             ValueError: ``resume_from`` is no checkpoint, or one with other settings or data.
@@ -102,13 +102,16 @@ class Checkpoints:
 
     @property
     def chosen(self) -> Mapping[str, Any]:
-        """The settings, by name, that the resumed run had found for itself, such as its width; empty for a new run."""
+        """The settings, by name, that the resumed run chose by timing or by data, such as its width; else empty."""
         return cast(Mapping[str, Any], self.fingerprint.get("chosen", {}))
 
     def with_chosen(self, chosen: Mapping[str, Any]) -> Checkpoints:
-        """Return checkpoints that also store settings, JSON values by name, that this run has found for itself.
+        """Return checkpoints that also store settings that this run has chosen by timing or by data, such as its width.
 
-        A resumed run takes them and does not search again.
+        A resumed run takes them and does not choose again.
+
+        Args:
+            chosen: the settings, JSON values by name, added to those stored before.
         """
         return replace(self, fingerprint={**self.fingerprint, "chosen": {**self.chosen, **chosen}})
 
@@ -118,7 +121,7 @@ class Checkpoints:
         return self.path is not None and time.perf_counter() - self.written[0] >= self.seconds
 
     def write(self, state: Mapping[str, Any], shards: Mapping[str, Tensor] | None = None) -> None:
-        """Write a checkpoint with the state now, atomically.
+        """Write a checkpoint with the state now, atomically; write nothing without ``path``.
 
         Args:
             state: the run's state: arrays and JSON values by name.
@@ -209,9 +212,10 @@ def checkpoints_of_fit(
     Args:
         model: the model, whose argument ``training``, a ``Resumable``, names the files.
         resolved: other values that the fit depends on, by name, such as what ``"auto"`` stands for.
-        train: training data.
-        validation: validation data.
-        may_change: hyperparameters that may differ in a resumed run, besides ``NOT_COMPARED``.
+        train: encoded training data.
+        validation: encoded validation data.
+        may_change: hyperparameters that may differ in a resumed run, besides those that change no step of training,
+            such as ``device``, ``verbose`` and ``max_seconds``.
 
     Raises:
         ValueError: the checkpoint to resume from has other settings or data.
@@ -233,8 +237,10 @@ def checkpoints_of_fit(
 def check_agrees(path: Path, saved: Mapping[str, Any] | None, current: Mapping[str, Any]) -> None:
     """Raise ``ValueError``, naming the difference, unless a checkpoint has the same model, settings and data.
 
-    ``saved`` is the fingerprint in the checkpoint at ``path``, None in those of early versions; ``current`` is that of
-    this fit.
+    Args:
+        path: the checkpoint's file, for the message.
+        saved: the checkpoint's fingerprint: version, model, and hashes of settings and data; None in early versions.
+        current: the fingerprint of this fit.
     """
     otherwise = "or start anew without resume_from"
     if saved is None:
@@ -267,7 +273,14 @@ def check_agrees(path: Path, saved: Mapping[str, Any] | None, current: Mapping[s
 def _with_folder_of_shards(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a checkpoint with the full path of its folder of shards, which is beside the file.
 
-    Raises ``ValueError`` if the folder does not exist.
+    Shards are the parts of tensors that several processes hold. Content without shards is returned as it is.
+
+    Args:
+        path: the checkpoint's file.
+        content: its content.
+
+    Raises:
+        ValueError: the folder does not exist.
     """
     state = content.get("state")
     if not isinstance(state, dict) or "shards" not in state:
@@ -279,7 +292,12 @@ def _with_folder_of_shards(path: Path, content: dict[str, Any]) -> dict[str, Any
 
 
 def _remove_other_shards(path: Path, kept: str | None) -> None:
-    """Remove folders of shards that the checkpoint at ``path`` does not name; ``kept`` is the one it names, or None."""
+    """Remove the folders of shards of earlier checkpoints, which hold the parts of tensors of several processes.
+
+    Args:
+        path: the checkpoint's file.
+        kept: the folder that this checkpoint names, or None if it has none.
+    """
     folder = f"{path}{SHARDS}"
     if not os.path.isdir(folder):
         return
@@ -299,6 +317,10 @@ def hashes(train: Sequence[Example], validation: Sequence[Example]) -> dict[str,
 
     The names are ``training data``, ``sample_weight``, ``states``, ``inputs`` (if there are any) and ``validation
     data``.
+
+    Args:
+        train: encoded training data.
+        validation: encoded validation data.
     """
     return {
         "training data": hash_of([e.values for e in train], [e.source for e in train], [e.log_det for e in train]),
@@ -319,13 +341,13 @@ def _setting(value: Any) -> dict[str, str]:
 
 
 def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    """Return copies of tensors as numpy arrays; bfloat16, which numpy lacks, becomes float32."""
+    """Return copies of tensors, by name, as NumPy arrays; bfloat16, which NumPy lacks, becomes float32."""
     wide = {name: t.detach().float() if t.dtype == torch.bfloat16 else t.detach() for name, t in tensors.items()}
     return {name: t.cpu().numpy().copy() for name, t in wide.items()}
 
 
 def to_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    """Return copies of arrays as tensors.
+    """Return copies of arrays, by name, as tensors.
 
     They are copies because products of matrices may depend on the alignment of memory, and torch's is always the same.
     """
@@ -346,7 +368,12 @@ def optimizer_state(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor
 
 
 def weight_of_state(optimizers: list[torch.optim.Optimizer], path: str) -> Tensor:
-    """Return the weight to which a tensor of ``optimizer_state`` belongs, given its name ``"i.j.name"``."""
+    """Return the weight to which a tensor of an optimiser's state belongs.
+
+    Args:
+        optimizers: the optimisers.
+        path: name of the tensor, ``"i.j.name"``: index of the optimiser, index of the weight in it, and torch's name.
+    """
     which, weight, _ = path.split(".", 2)
     weights: list[Tensor] = [p for group in optimizers[int(which)].param_groups for p in group["params"]]
     return weights[int(weight)]
@@ -369,7 +396,10 @@ def random_state(generator: torch.Generator) -> dict[str, np.ndarray]:
 
 
 def restore_random_state(generator: torch.Generator, arrays: Mapping[str, np.ndarray]) -> None:
-    """Restore the state that ``random_state`` returned; do nothing if it is from another kind of device."""
+    """Set a generator to the state that ``random_state`` returned; do nothing if it is from another kind of device.
+
+    ``arrays`` has the state as an array, under the type of its device.
+    """
     state = to_tensors(arrays).get(generator.device.type)
     if state is not None:
         generator.set_state(state)
@@ -397,7 +427,12 @@ def flatten_state(state: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
 
 
 def unflatten_state(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Return the nested tuples that ``flatten_state`` split into a ``structure`` and ``tensors`` by name."""
+    """Return the recurrent state that ``flatten_state`` split: nested tuples of tensors and numbers.
+
+    Args:
+        structure: nested lists, in which the name of a tensor stands in its place.
+        tensors: the tensors by name.
+    """
     if isinstance(structure, dict):
         tensor = tensors[structure["tensor"]]
         return tensor.bfloat16() if structure["bfloat16"] else tensor
@@ -407,9 +442,15 @@ def unflatten_state(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
 def join_rows(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
     """Join the states that the processes carry for their sequences of a batch into the state of the whole batch.
 
-    Arguments and result are ``(structure, tensors)`` as ``flatten_state`` returns them, where the first axis of a
-    tensor is the sequences, which ``distributed.shard`` distributed. A process without sequences passes None and no
-    tensors; process 0 always has some. The result is complete in process 0.
+    All processes call this at once. A process without sequences passes None and no tensors; process 0 always has some.
+
+    Args:
+        structure: form of the state, in which the name of a tensor stands in its place, as ``flatten_state`` returns
+            it.
+        tensors: the tensors by name; their first axis is the sequences, which ``distributed.shard`` distributed.
+
+    Returns:
+        Structure and tensors of the whole batch, complete in process 0.
     """
     told = distributed.broadcast_content(
         lambda: {"structure": structure, "sizes": {name: list(t.shape[1:]) for name, t in tensors.items()}}
@@ -430,15 +471,20 @@ def join_rows(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[
 def rows_of_process(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
     """Return the part of a batch's state that belongs to the sequences of this process: the inverse of ``join_rows``.
 
-    Arguments and result are ``(structure, tensors)`` as ``flatten_state`` returns them; a process without sequences
-    gets ``(None, {})``.
+    Args:
+        structure: form of the state, in which the name of a tensor stands in its place, as ``flatten_state`` returns
+            it.
+        tensors: the tensors by name, whose first axis is the sequences of the batch.
+
+    Returns:
+        Structure and tensors of this process; ``(None, {})`` if it has no sequences.
     """
     mine = {name: t[distributed.share_of(len(t))] for name, t in tensors.items()}
     return (None, {}) if any(len(t) == 0 for t in mine.values()) else (structure, mine)
 
 
 def check_weights(module: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ``ValueError`` if weights with these ``shapes``, by name, do not fit the module."""
+    """Raise ``ValueError`` unless a module's weights have exactly these shapes, by name."""
     if {name: tuple(value.shape) for name, value in module.state_dict().items()} != dict(shapes):
         raise ValueError(
             "the checkpoint is of a model with other hyperparameters or other data, so training cannot resume from it; "
@@ -450,12 +496,19 @@ def check_weights(module: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> N
 
 
 def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
-    """Write a checkpoint atomically: at any time the file is the old one or the new one."""
+    """Write a checkpoint atomically to ``path``: at any time the file is the old one or the new one.
+
+    ``state`` has its content, arrays and JSON values by name.
+    """
     storage.write(path, {"kind": "checkpoint", **state})
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the content of a checkpoint that ``write`` wrote; raise ``ValueError`` for any other file."""
+    """Return the content of a checkpoint that ``write`` wrote to ``path``: arrays and JSON values by name.
+
+    Raises:
+        ValueError: for any other file.
+    """
     content = storage.read(path)
     if content.get("kind") != "checkpoint":
         raise ValueError(f"{path} is a saved model, not a checkpoint; load it and fit with warm_start=True")

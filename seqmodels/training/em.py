@@ -38,7 +38,7 @@ ParametersT_co = TypeVar("ParametersT_co", covariant=True)
 
 @dataclass(frozen=True)
 class StopRule:
-    """The rule by which a run of EM stops.
+    """The rule by which a run of EM stops: after a number of iterations, of seconds, or without improvement.
 
     Attributes:
         max_iter: most EM iterations.
@@ -51,7 +51,11 @@ class StopRule:
     max_seconds: float | None = None
 
     def converged(self, rows: Sequence[Row]) -> bool:
-        """Return True if the objective in the last row of the history exceeds the one before by less than ``tol``."""
+        """Return True if the last EM iteration improved the objective by less than ``tol``.
+
+        Args:
+            rows: the history, one dictionary of figures for each iteration.
+        """
         return self.tol > 0 and len(rows) > 1 and rows[-1]["objective"] - rows[-2]["objective"] < self.tol
 
     def out_of_time(self, seconds: float) -> bool:
@@ -60,7 +64,7 @@ class StopRule:
 
 @dataclass(frozen=True)
 class FitResult(Generic[ParametersT]):
-    """The result of a fit from one start.
+    """The result of a fit from one start (initial parameters): fitted parameters, history, and how it ended.
 
     Attributes:
         parameters: the fitted parameters.
@@ -83,7 +87,7 @@ class FitResult(Generic[ParametersT]):
 
     @cached_property
     def history(self) -> pd.DataFrame:
-        """The rows as a table with one row for each EM iteration and a column for each figure."""
+        """The history of the fit as a data frame with one row for each EM iteration and a column for each figure."""
         return self.history_with()
 
     def history_with(self, **of_last: float) -> pd.DataFrame:
@@ -97,13 +101,16 @@ class FitResult(Generic[ParametersT]):
 
     @property
     def last_row(self) -> Row:
-        """The objective, the log-probability and the floor hits of the last row."""
+        """The objective, log-probability and ``floor_hits`` of the last EM iteration.
+
+        ``floor_hits`` is the number of variances at their lower bound.
+        """
         last = self.rows[-1]
         return {name: float(last[name]) for name in ("objective", "log_prob", "floor_hits")}
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """The key by which starts are compared: better ones are larger.
+        """The key by which results of several starts are compared: better ones are larger.
 
         A start that ends with a variance at its lower bound loses to one that does not; otherwise the objective
         decides.
@@ -113,7 +120,7 @@ class FitResult(Generic[ParametersT]):
 
 
 class EMProblem(Protocol[StartT, ExpectationsT, ParametersT_co]):
-    """The interface of a model to EM. To fit a model by EM, define these four methods.
+    """The interface of a model to EM (expectation maximisation). To fit a model by EM, define these four methods.
 
     In the simplest case ``StartT`` and ``ParametersT`` are one class of parameters, and expectations are sufficient
     statistics that know their log-probability.
@@ -123,10 +130,14 @@ class EMProblem(Protocol[StartT, ExpectationsT, ParametersT_co]):
         """Return the expectations under each of these parameters, summed over all processes.
 
         Return None if ``interruption.requested`` becomes true before all data were read.
+
+        Args:
+            parameters: parameters of each run of EM, which all read the data together.
+            interruption: record of Ctrl-C and SIGTERM.
         """
 
     def row(self, step: int, seconds: float, parameters: StartT, expectations: ExpectationsT) -> Row:
-        """Return the row of the history for these parameters.
+        """Return the row of the history for these parameters, one dictionary of figures.
 
         Args:
             step: number of EM iterations so far.
@@ -140,10 +151,15 @@ class EMProblem(Protocol[StartT, ExpectationsT, ParametersT_co]):
         """
 
     def m_step(self, parameters: StartT, expectations: ExpectationsT) -> StartT:
-        """Return the parameters that maximise the expected objective."""
+        """Return the parameters that maximise the expected objective.
+
+        Args:
+            parameters: the parameters of the E-step.
+            expectations: result of the E-step with them.
+        """
 
     def ended(self, parameters: StartT, expectations: ExpectationsT, n_rows: int) -> tuple[ParametersT_co, Any]:
-        """Return ``(parameters, kept)`` of the ``FitResult`` when the run has ended.
+        """Return the fitted parameters, and anything else that ``FitResult.kept`` keeps, when a run of EM has ended.
 
         Args:
             parameters: the parameters of the last E-step.
@@ -153,16 +169,18 @@ class EMProblem(Protocol[StartT, ExpectationsT, ParametersT_co]):
 
 
 class Store(Protocol[ParametersT]):
-    """The form in which a checkpoint holds the parameters of a model."""
+    """The conversion of a model's parameters to the form in which a checkpoint holds them, and back."""
 
     def arrays(self, parameters: ParametersT, kept: Any) -> dict[str, Any]:
-        """Return the parameters and ``FitResult.kept`` as arrays and JSON values by name.
+        """Return parameters, and what else a fit keeps, as arrays and JSON values by name.
 
-        ``kept`` is None before the run has ended.
+        Args:
+            parameters: the parameters.
+            kept: ``FitResult.kept``; None before the run has ended.
         """
 
     def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[ParametersT, Any]:
-        """Return ``(parameters, kept)`` from the arrays and JSON values that ``Store.arrays`` returned."""
+        """Return the parameters, and what else a fit keeps, from what ``Store.arrays`` returned."""
 
 
 # -- from some starts to where each ends -------------------------------------------------------------------------------
@@ -170,7 +188,7 @@ class Store(Protocol[ParametersT]):
 
 @dataclass
 class _Run:
-    """A run of EM from one start, in progress or ended.
+    """A run of EM from one start (initial parameters), in progress or ended.
 
     Attributes:
         parameters: the parameters of the next E-step, or once it has ended the fitted ones.
@@ -216,7 +234,7 @@ def run_em(
     store: Store[StartT] | None = None,
     rows: Sequence[Row] = (),
 ) -> list[FitResult[ParametersT]]:
-    """Run EM from each start, side by side, until ``stop`` ends each run, and return the results.
+    """Run EM from each start (initial parameters), side by side, until ``stop`` ends each run, and return the results.
 
     All runs that have not stopped share an E-step. Seconds count for all runs together, so each start is allowed
     ``stop.max_seconds``. With several processes all use the history of process 0, so that they stop together. Ctrl-C or
@@ -227,7 +245,7 @@ def run_em(
         problem: the E-step, the M-step and the rows of the history.
         starts: initial parameters of each run; not read if ``checkpoints`` resume an earlier run.
         stop: when each run stops.
-        callback: is called with the best new row of every iteration.
+        callback: is called with the best new row of every iteration, a dictionary of figures.
         checkpoints: where to write progress, and what to resume from; None writes none.
         store: how to write and read parameters; needed only with checkpoints.
         rows: a history that each start continues; ``stop.max_iter`` counts its iterations too.
@@ -290,7 +308,14 @@ def run_em(
 
 
 def _end_at_last_rows(problem: EMProblem[Any, Any, Any], runs: Sequence[_Run]) -> None:
-    """End runs that were interrupted within an E-step with the parameters of their last row; skip runs without rows."""
+    """End runs that were interrupted within an E-step, with the parameters of the last row of their history.
+
+    Runs without rows are skipped.
+
+    Args:
+        problem: the E-step and M-step, which returns the fitted parameters.
+        runs: the runs.
+    """
     for run in runs:
         if run.last is not None:
             run.interrupted = True
@@ -298,7 +323,10 @@ def _end_at_last_rows(problem: EMProblem[Any, Any, Any], runs: Sequence[_Run]) -
 
 
 def _of_first_process(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of process 0 in every process, so that all stop together although clocks and rounding differ."""
+    """Return the rows of history of process 0 in every process, so that all stop together.
+
+    Their clocks and their rounding may differ.
+    """
     numbers = iter(all_reduce_sum([], [float(figure) for row in rows for figure in row.values()])[1])
     return [{name: type(figure)(next(numbers)) for name, figure in row.items()} for row in rows]
 
@@ -311,20 +339,24 @@ def _objective(row: Row) -> float:
 
 
 class RunOfStarts(Protocol[StartT_contra, ParametersT]):
-    """An algorithm that fits from several starts, such as ``run_em`` with a problem."""
+    """An algorithm that fits from several starts (initial parameters), such as ``run_em`` with a problem."""
 
     def __call__(
         self, starts: Iterable[StartT_contra], *, callback: Callback, checkpoints: Checkpoints
     ) -> list[FitResult[ParametersT]]:
         """Return the result of each start, except starts that were interrupted before their first row of history.
 
-        ``starts`` need not be read if ``checkpoints`` resume an earlier run from them.
+        Args:
+            starts: initial parameters of each run; they need not be read if ``checkpoints`` resume an earlier run from
+                them.
+            callback: is called with rows of the history.
+            checkpoints: where to write progress, and what to resume from.
         """
 
 
 @dataclass(frozen=True)
 class Starts(Generic[StartT, ParametersT]):
-    """A fit from several starts, which keeps the best.
+    """A fit from several starts (random initial parameters), which keeps the best.
 
     A start that ends with a variance at its lower bound loses to one that does not; otherwise the objective decides.
 
@@ -350,6 +382,9 @@ class Starts(Generic[StartT, ParametersT]):
         """Run all starts and return the best result, and the checkpoints for what the fit does after the starts.
 
         Ctrl-C or SIGTERM ends it after the starts that are running.
+
+        Args:
+            checkpoints: where to write progress, and what to resume from.
 
         Raises:
             KeyboardInterrupt: it was interrupted before any start had a row of history.
@@ -397,7 +432,7 @@ class Starts(Generic[StartT, ParametersT]):
         return {"n": n, "number": number, "best": kept}
 
     def _resumed(self, state: Mapping[str, Any]) -> tuple[int, int, FitResult[ParametersT] | None, Any]:
-        """Return what a checkpoint's ``state`` says of the starts.
+        """Return how far a fit from several starts had come, from the ``state`` in its checkpoint.
 
         Returns:
             The number of starts; how many have ended; the best result, or None; and the state of the starts in
@@ -425,7 +460,12 @@ def _typed_rows(stored: Mapping[str, Any]) -> list[Row]:
 def _best_so_far(
     best: FitResult[ParametersT] | None, results: Sequence[FitResult[ParametersT]]
 ) -> FitResult[ParametersT] | None:
-    """Return the best of ``best`` and the new ``results``, with the last row of every start so far, or None."""
+    """Return the best of an earlier result and new ones, with the last row of every start so far; None without any.
+
+    Args:
+        best: best result of the starts before, or None.
+        results: results of the new starts.
+    """
     rows = () if best is None else best.starts
     numbered = [replace(result, start=len(rows) + i) for i, result in enumerate(results)]
     winner = max([*([] if best is None else [best]), *numbered], key=lambda result: result.rank, default=None)
@@ -433,5 +473,5 @@ def _best_so_far(
 
 
 def show_row(bar: ProgressBar, row: Row) -> None:
-    """Show the progress of EM in a progress bar."""
+    """Show a row of EM's history in a progress bar: its step, and nats per unit."""
     bar.move(row["step"], f"{row['log_prob']:.4f} nats per unit")

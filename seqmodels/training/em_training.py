@@ -12,6 +12,8 @@ class EMTraining(Resumable):
     """The rarer options of a fit by EM: the argument ``training`` of a model that is fitted by EM.
 
     Args:
-        checkpoint, checkpoint_seconds, resume_from: where the fit writes its state (all random starts included), and
-            from where it resumes, as ``Resumable`` says.
+        checkpoint: file to which the fit writes its state, all random starts included; None writes none.
+        checkpoint_seconds: seconds from one checkpoint to the next; 0 writes one after every step.
+        resume_from: a checkpoint from which the fit resumes; ``"auto"``: ``checkpoint`` if that file exists; None
+            starts anew.
     """

@@ -24,7 +24,7 @@ LONGEST_SHOWN = 60  # most characters of a setting's value in an error, which sh
 
 
 def hash_of(*values: Any) -> str:
-    """Return the SHA-256, in hexadecimal, of arrays, numbers and configurables, and of lists and mappings of them."""
+    """Return the SHA-256, in hexadecimal, of values: arrays, numbers, models, and lists and mappings of them."""
     digest = hashlib.sha256()
     for value in values:
         _update(digest, value)
@@ -60,9 +60,13 @@ def _update(digest: Any, value: Any) -> None:
 
 
 def settings_of(model: Configurable, ignored: Collection[str]) -> dict[str, Any]:
-    """Return a model's hyperparameters by name, except the ``ignored`` ones.
+    """Return a model's hyperparameters by name, except the ignored ones.
 
-    The arguments of its ``training`` are included as ``training__x``; ``ignored`` names them without the prefix.
+    The arguments of its ``training`` are included as ``training__x``.
+
+    Args:
+        model: the model.
+        ignored: names that are left out, without the prefix ``training__``.
     """
     settings = model.get_params(deep=False)
     training = settings.get("training")
@@ -78,7 +82,8 @@ def check_processes_agree(model: Configurable, data: Data, held_out: Data | None
     The message names what differs and in which process. With one process nothing is checked.
 
     Args:
-        model: the model, whose hyperparameters are compared, but for those in ``MAY_DIFFER``.
+        model: the model, whose hyperparameters are compared, but for ``device``, ``verbose``, callbacks and
+            checkpoints.
         data: all data of the fit.
         held_out: validation data, which were passed to ``fit`` or taken from ``data``; None if there are none.
     """

@@ -54,9 +54,10 @@ class GradientTraining(Resumable):
         linear_start: vectors with a ``GaussianMixture`` only: True starts training from a linear prediction of each
             vector from the last one, by least squares, with a Gaussian of its own for the first vector, and the network
             learns the rest. It saves steps if frames overlap, as in speech, and costs some elsewhere.
-        checkpoint, checkpoint_seconds, resume_from: where the fit writes its state, and from where it resumes, as
-            ``Resumable`` says. A run that is resumed may have another ``max_steps``, ``max_epochs``, ``max_seconds``
-            and ``patience``: from there on the learning rate follows the new length.
+        checkpoint, checkpoint_seconds, resume_from: the file to which the fit writes its state, the seconds from one
+            checkpoint to the next, and the file from which it resumes, as ``Resumable`` says. A run that is resumed may
+            have another ``max_steps``, ``max_epochs``, ``max_seconds`` and ``patience``: from there on the learning
+            rate follows the new length.
 
     >>> from seqmodels import LSTM
     >>> model = LSTM(max_steps=100, training=GradientTraining(patience=10))

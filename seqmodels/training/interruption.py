@@ -42,7 +42,10 @@ class Interruption:
 
     @property
     def requested(self) -> bool:
-        """True if training is to end; with several processes it becomes true in all of them at the same step."""
+        """True if training is to end because of Ctrl-C or SIGTERM.
+
+        With several processes it becomes true in all of them at the same step.
+        """
         return distributed.stop_agreed() or (self.signal is not None and not distributed.is_distributed())
 
     def hold(self) -> None:
@@ -58,7 +61,7 @@ class Interruption:
                 self._replaced.append(number)
 
     def release(self) -> None:
-        """Restore the handlers that ``hold`` replaced."""
+        """Restore the signal handlers that ``hold`` replaced."""
         for number in self._replaced:
             signal.signal(number, DEFAULTS[number])
         self._replaced = []
@@ -75,7 +78,10 @@ _current: Interruption | None = None  # one is enough, because signals arrive in
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Return a context in which Ctrl-C and SIGTERM can be held back; nested fits share one ``Interruption``."""
+    """Return a context whose ``Interruption`` can hold back Ctrl-C and SIGTERM; nested fits share one.
+
+    In another thread than the main one signals are not held back.
+    """
     global _current
     if threading.current_thread() is not threading.main_thread():
         yield Interruption(may_hold=False)
@@ -93,12 +99,15 @@ def interruptible() -> Iterator[Interruption]:
 
 
 def mark_interrupted(history: pd.DataFrame) -> pd.DataFrame:
-    """Return the history with a column that records that Ctrl-C or SIGTERM ended the fit."""
+    """Return the history of a fit with the column ``interrupted``, 1 in the last row and else 0.
+
+    It records that Ctrl-C or SIGTERM ended the fit.
+    """
     return history.assign(**{COLUMN: [0.0] * (len(history) - 1) + [1.0] * (len(history) > 0)})
 
 
 def was_interrupted(history: pd.DataFrame) -> bool:
-    """Return True if the history has the column of ``mark_interrupted``."""
+    """Return True if the history says, in the column ``interrupted``, that Ctrl-C or SIGTERM ended the fit."""
     return COLUMN in history and bool(history[COLUMN].iloc[-1])
 
 

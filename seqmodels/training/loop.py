@@ -37,7 +37,7 @@ MAX_LAST_EVALUATION = 1.0  # most seconds for one more evaluation after a signal
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The settings of the gradient loop.
+    """The settings of the training loop by gradient: its limits, learning rate, optimiser and evaluations.
 
     Training ends at the first of ``max_steps``, ``max_epochs`` and ``max_seconds`` that is reached; None is no limit.
 
@@ -50,7 +50,8 @@ class TrainConfig:
         patience: number of evaluations without improvement on held-out data after which training stops.
         max_grad_norm: gradients with a larger norm, all weights together, are scaled down to it.
         evaluations: number of rows of the history, spread evenly over training.
-        progress: True to show a progress bar.
+        progress: True to show a progress bar, False for none, and ``"auto"`` if there is a terminal and training is
+            long.
         optimizer: the rule by which gradients change the weights.
         schedule: how the learning rate changes over training.
         accumulate: number of batches whose gradients are averaged for one step.
@@ -79,7 +80,7 @@ class Objective(Protocol):
     """The function that training maximises, called with one batch at a time."""
 
     def __call__(self, batch: Any, /) -> BatchResult:
-        """Return the weighted log-probability of one batch."""
+        """Return the weighted log-probability of one batch of the training loop, with its weights and counts."""
 
 
 class CarriesState(Protocol):
@@ -87,6 +88,9 @@ class CarriesState(Protocol):
 
     With several processes each carries the state of its rows of the batch (the first axis of each tensor), as
     ``distributed.shard`` distributes them; None if it has no rows.
+
+    Attributes:
+        carried_state: the state after the last batch.
     """
 
     carried_state: Any
@@ -94,7 +98,7 @@ class CarriesState(Protocol):
 
 @dataclass(frozen=True)
 class BatchResult:
-    """The result of an objective on one batch.
+    """The result of an objective on one batch: its log-probability, with weights and counts.
 
     Training maximises ``weighted_log_prob / weight``; the history shows ``log_prob / n_units``.
 
@@ -129,9 +133,9 @@ def train(
     parallel: Parallel | None = None,
     units: Sequence[nn.Module] = (),
 ) -> tuple[pd.DataFrame, bool]:
-    """Maximise ``objective`` over the batches of ``epoch(0), epoch(1), ...``, and return the history.
+    """Maximize ``objective`` over the batches of ``epoch(0), epoch(1), ...``, and return the history.
 
-    A signal ends training after the current step (``seqmodels.training.interruption``), with a last row of history.
+    Ctrl-C or SIGTERM ends training after the current step, with a last row of history.
 
     Args:
         module: the module whose weights are trained, in place.
@@ -151,7 +155,8 @@ def train(
         units: parts of the module that ``"shard"`` gathers one after the other.
 
     Returns:
-        The history, and True if training stopped by itself because validation figures no longer improved.
+        The history, one row for each evaluation (step, seconds, log_prob, validation, objective, floor_hits; nats per
+        unit), and True if training stopped by itself because validation figures no longer improved.
 
     Raises:
         RuntimeError: a gradient is not finite.
@@ -184,7 +189,14 @@ def train(
 
 
 def _processes(module: nn.Module, parallel: Parallel | None, units: Sequence[nn.Module]) -> Processes:
-    """Return the processes that train ``module`` under ``parallel``; None means this process alone."""
+    """Return the processes that train ``module`` together.
+
+    Args:
+        module: the module.
+        parallel: ``"replicate"``: each process holds all weights; ``"shard"``: each holds a part; None: this process
+            alone.
+        units: parts of the module that ``"shard"`` gathers one after the other.
+    """
     if parallel is None:
         return OneProcess()
     if parallel == "replicate":
@@ -251,7 +263,7 @@ class _Loop:
 
     @property
     def at_step_end(self) -> bool:
-        """True if no gradients are accumulated for a step that is still to be taken."""
+        """True if the last batch completed a step, so that no accumulated gradients wait for one."""
         return self.batches % self.config.accumulate == 0
 
     def progress(self) -> float:
@@ -294,7 +306,8 @@ class _Loop:
     def _maximised(self, batch: Any) -> tuple[Tensor, BatchResult]:
         """Return the weighted log-probability of a batch to differentiate, and the ``BatchResult`` with it detached.
 
-        They are separate so that a wrapper around the call, such as FSDP's, need not know ``BatchResult``.
+        They are separate so that a wrapper around the call, such as that of sharded weights (FSDP), need not know
+        ``BatchResult``.
         """
         result = self.objective(batch)
         return result.weighted_log_prob, replace(result, weighted_log_prob=result.weighted_log_prob.detach())
@@ -321,7 +334,7 @@ class _Loop:
     def _read_figures(self) -> None:
         """Add the log-probability and floor hits that the GPU has summed to ``sums``; check the last gradient's norm.
 
-        This waits for the GPU.
+        Floor hits are variances at their lower bound. This waits for the GPU.
         """
         for name, total in self.on_device.items():
             self.sums[name] += float(total)
@@ -332,7 +345,8 @@ class _Loop:
     def _sum_figures(self) -> None:
         """Sum log-probability, units and floor hits since the last call over all processes, and add them to ``sums``.
 
-        The time, and whether a checkpoint is due, are taken from process 0.
+        Floor hits are variances at their lower bound. The time, and whether a checkpoint is due, are taken from process
+        0.
         """
         device = next(self.module.parameters()).device
         figures = torch.tensor(list(self.uncounted.values()), dtype=torch.float64, device=device)
@@ -381,8 +395,10 @@ class _Loop:
     def record(self, *, evaluates: bool = True) -> None:
         """Add a row to the history: mean log-probability per unit since the last row, and that of held-out data.
 
-        Held-out data are scored under averaged weights, and the best weights so far are kept; ``evaluates=False``
-        leaves them out, and their figure is then NaN. Callbacks get the row.
+        Held-out data are scored under averaged weights, and the best weights so far are kept. Callbacks get the row.
+
+        Args:
+            evaluates: False leaves held-out data out; their figure is then NaN.
         """
         self._read_figures()
         log_prob = self.sums["log_prob"] / max(self.sums["n_units"], 1)
@@ -420,7 +436,7 @@ class _Loop:
             self.ended = self.converged = True
 
     def finish(self) -> tuple[pd.DataFrame, bool]:
-        """Load the averaged or best weights into the module, and return what ``train`` returns."""
+        """Load the averaged or best weights into the module, and return the history and True if training converged."""
         import pandas as pd
 
         self.average.swap()
@@ -443,7 +459,7 @@ class _Loop:
             self.checkpoint_due = False
 
     def state(self) -> dict[str, Any]:
-        """Return everything that the next step depends on, except sharded tensors."""
+        """Return all that the next step depends on, except sharded tensors, as arrays and JSON values by name."""
         structure: Any = None
         carried: dict[str, Tensor] = {}
         if self.carrier is not None:
@@ -474,7 +490,7 @@ class _Loop:
         return {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
 
     def _whole_tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Return the tensors that this process holds whole, by kind and then by name."""
+        """Return the tensors that this process holds whole, by kind (such as ``weights``) and then by name."""
         return _by_kind({name: t for name, t in self._tensors().items() if not self.processes.is_sharded(t)})
 
     def _stored_tensors(self, state: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
@@ -482,6 +498,12 @@ class _Loop:
 
         The kinds are ``weights``, ``average``, ``best_weights`` and ``optimizers``. Any number of processes may have
         written the checkpoint.
+
+        Args:
+            state: content of the checkpoint, which also names the folder of sharded tensors, if there is one.
+
+        Raises:
+            ValueError: the weights do not fit the module.
         """
         stored = {
             f"{kind}/{name}": tensor for kind in KINDS for name, tensor in checkpoint.to_tensors(state[kind]).items()
@@ -510,7 +532,7 @@ class _Loop:
         return _by_kind(stored)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that ``state`` returned, and sharded tensors."""
+        """Load the state of a checkpoint, as the method ``state`` returned it, and its folder of sharded tensors."""
         tensors = self._stored_tensors(state)
         self.module.load_state_dict(tensors["weights"])
         checkpoint.restore_optimizers(self.optimizers, tensors["optimizers"])

@@ -15,19 +15,22 @@ from seqmodels.common.parameters import Configurable, check_range
 
 
 class Optimizer(Configurable, ABC):
-    """The settings of an optimiser. To add one, define ``build``.
+    """The settings of an optimiser, from which torch's optimisers of a module are made. To add one, define ``build``.
 
     Weights with two or more axes decay; biases, norms and other vectors do not.
     """
 
     def check(self) -> None:
-        """Raise ``ValueError`` for arguments out of range; called before training."""
+        """Raise ``ValueError`` if an argument of the optimiser is out of range; called before training."""
 
     @abstractmethod
     def build(self, module: nn.Module, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:
         """Return torch optimisers for all weights of a module, each for some of them.
 
-        Every group starts with the peak learning rate ``lr``; ``weight_decay`` is decoupled.
+        Args:
+            module: the module.
+            lr: peak learning rate, with which every group of weights starts.
+            weight_decay: decoupled weight decay of weights with two or more axes.
         """
 
 
@@ -55,8 +58,7 @@ class AdamW(Optimizer):
 
 
 class FusedAdamW(torch.optim.Optimizer):
-    """An AdamW for weights on the CPU that takes the same steps as ``torch.optim.AdamW(fused=True)``, to the last
-    bit.
+    """An AdamW for weights on the CPU that takes exactly the steps of ``torch.optim.AdamW(fused=True)``.
 
     Its state is the same too. It exists because making or stepping torch's own optimiser imports ``torch._dynamo``,
     which takes one or two seconds, and because its step has more overhead.
@@ -129,14 +131,15 @@ class FusedAdamW(torch.optim.Optimizer):
 
 @dataclass(eq=False, repr=False)
 class Muon(Optimizer):
-    """Orthogonalised momentum for matrices inside the network (Jordan et al., 2024), and AdamW for other weights.
+    """Orthogonalized momentum for matrices inside the network (Jordan et al., 2024), and AdamW for other weights.
 
     Steps are scaled to have the size of AdamW's (Liu et al., 2025), so that the same learning rate suits both.
     Embeddings and the input and output layers are trained by AdamW.
 
     Args:
         momentum: the share of the running mean of gradients that each step keeps.
-        betas: the ``betas`` of AdamW.
+        betas: the shares of the running mean, and of the running mean square, of gradients that each step of AdamW
+            keeps.
     """
 
     momentum: float = 0.95
@@ -159,7 +162,7 @@ class Muon(Optimizer):
 
 
 def _inner_matrices(module: nn.Module) -> list[Tensor]:
-    """Return the weight matrices between hidden layers, without embeddings and the input and output layers."""
+    """Return the weight matrices between hidden layers of a module: no embeddings, no input and output layers."""
     outer = {id(p) for m in module.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
     outer |= {id(p) for name, m in module.named_children() if name != "network" for p in m.parameters()}
     return [p for p in module.parameters() if p.ndim == 2 and min(p.shape) > 1 and id(p) not in outer]
@@ -171,7 +174,7 @@ def _check_betas(betas: tuple[float, float]) -> None:
 
 
 def _groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:
-    """Return parameter groups for a torch optimiser: weights with two or more axes, which decay, and all others."""
+    """Return parameter groups for a torch optimizer: weights with two or more axes, which decay, and all others."""
     every = list(parameters)
     matrices = [p for p in every if p.ndim >= 2]
     others = [p for p in every if p.ndim < 2]
@@ -191,9 +194,9 @@ def clip(gradients: list[Tensor], max_norm: float, norm_of: Callable[[list[Tenso
     Gradients that are short enough are not touched, which saves a pass over them.
 
     Args:
-        gradients: the gradients of all weights.
-        max_norm: the largest norm of all gradients together.
-        norm_of: computes this norm.
+        gradients: the gradients g of all weights.
+        max_norm: the largest Euclidean norm of all gradients together.
+        norm_of: computes this norm, as a scalar tensor.
 
     Raises:
         RuntimeError: the norm is not finite.
@@ -215,7 +218,7 @@ def _refuse_non_finite(norm: float) -> None:
 
 
 class QueuedClip:
-    """Clipping by the step of torch's fused AdamW itself, so that a GPU need not wait for the norm of the gradient.
+    """Clipping of gradients by the step of torch's fused AdamW itself, so that a GPU need not wait for their norm.
 
     The optimisers divide gradients by ``grad_scale``, and leave weights unchanged where ``found_inf`` is set; mixed
     precision uses these attributes for its own scale. The norm of a step is read at the next one. So a norm that is not
@@ -246,7 +249,8 @@ class QueuedClip:
     def __call__(self, gradients: list[Tensor]) -> None:
         """Let the next step of the optimisers clip these gradients.
 
-        Raises ``RuntimeError`` if the norm at the step before was not finite.
+        Raises:
+            RuntimeError: the norm of the gradients at the step before was not finite.
         """
         self.check()
         if not gradients:
@@ -262,7 +266,7 @@ class QueuedClip:
             self._copied.record(torch.cuda.current_stream(norm.device))
 
     def check(self) -> None:
-        """Raise ``RuntimeError`` if the norm at the last step was not finite."""
+        """Raise ``RuntimeError`` if the norm of the last step's gradients was not finite; this waits for the GPU."""
         if self._norm is None:
             return
         if self._copied is not None:

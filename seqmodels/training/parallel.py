@@ -24,7 +24,7 @@ BUCKET_BYTES = 4 << 20  # size of gradients that are summed together while the b
 
 
 class Processes(ABC):
-    """The processes that train a module. To add a way to share the work, define ``call`` and ``backward``.
+    """The processes that train one module together. To add a way to share the work, define ``call`` and ``backward``.
 
     Attributes:
         shares: True if there are several processes.
@@ -38,13 +38,15 @@ class Processes(ABC):
 
     @abstractmethod
     def backward(self, loss: Tensor, *, ends_step: bool) -> None:
-        """Add the gradients of ``loss`` to the weights' gradients.
+        """Add the gradients of ``loss`` to the weights' gradients, summed over processes at the end of a step.
 
-        At the end of a step, which is when ``ends_step`` is True, gradients are summed over processes.
+        Args:
+            loss: loss of this process's part of the batch.
+            ends_step: True if the optimiser takes a step next; False if more batches are accumulated before.
         """
 
     def norm(self, gradients: list[Tensor]) -> Tensor:
-        """Return the Euclidean norm of all gradients together, as a scalar tensor."""
+        """Return the Euclidean norm of the gradients of all weights together, as a scalar tensor."""
         return norm_of_all(gradients)
 
     def is_sharded(self, tensor: Tensor) -> bool:
@@ -55,12 +57,12 @@ class Processes(ABC):
         return tensor.to(like.device)
 
     def close(self) -> None:
-        """Remove the hooks that the processes put on the module, if any; its weights stay as they are."""
+        """Remove the hooks that this object put on the module, if any; the module's weights stay as they are."""
         return
 
 
 class OneProcess(Processes):
-    """A single process, which shares nothing."""
+    """A single process, which trains a module without sharing the work."""
 
     shares: ClassVar[bool] = False
 
@@ -97,7 +99,12 @@ class Replicas(Processes):
         return function()
 
     def backward(self, loss: Tensor, *, ends_step: bool) -> None:
-        """Add the gradients of ``loss``; at the end of a step return when the gradients of all processes are summed."""
+        """Add the gradients of ``loss``; at the end of a step return when the gradients of all processes are summed.
+
+        Args:
+            loss: loss of this process's part of the batch.
+            ends_step: True if the optimiser takes a step next; False if more batches are accumulated before.
+        """
         self._sums = ends_step
         try:
             loss.backward()
@@ -111,7 +118,10 @@ class Replicas(Processes):
             hook.remove()
 
     def _ready(self, weight: Tensor) -> None:
-        """Count the computed gradient of ``weight``, and start the all-reduce of complete buckets, in their order."""
+        """Count the computed gradient of ``weight``, and start the sum over processes of buckets that are complete.
+
+        Buckets (groups of gradients) are sent in their order, which is the same in all processes.
+        """
         if not self._sums:
             return
         self._bucket_of[id(weight)].n_ready += 1
@@ -134,6 +144,9 @@ class _Bucket:
     """A group of gradients of one type on one device, which are summed over processes as one array.
 
     The array also counts, for each weight, the processes that have a gradient of it.
+
+    Args:
+        weights: the weights whose gradients they are.
     """
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
@@ -147,14 +160,14 @@ class _Bucket:
         return self._wait is not None
 
     def send(self) -> None:
-        """Begin to sum the gradients over processes, without waiting."""
+        """Begin to sum the gradients of the bucket over processes, without waiting."""
         parts = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in self.weights]
         there = self.weights[0].new_tensor([p.grad is not None for p in self.weights])
         self._flat = torch.cat([*parts, there])
         self._wait = distributed.begin_all_reduce(self._flat)
 
     def receive(self) -> None:
-        """Wait for the sums and set them as the gradients."""
+        """Wait for the sums over processes and set them as the gradients of the bucket's weights."""
         assert self._flat is not None, "it was sent"
         assert self._wait is not None, "it was sent"
         self._wait()
@@ -167,8 +180,8 @@ class _Bucket:
 def _buckets(weights: Sequence[Tensor]) -> list[_Bucket]:
     """Group the weights, from the last to the first, into buckets of gradients that are all-reduced together.
 
-    A bucket has at most ``BUCKET_BYTES``, or one larger weight. The last weight comes first because its gradient is
-    computed first.
+    A bucket has at most 4 MiB (``BUCKET_BYTES``), or one larger weight. The last weight comes first because its
+    gradient is computed first.
     """
     groups: list[list[Tensor]] = []
     n_bytes = 0
@@ -185,7 +198,10 @@ def _buckets(weights: Sequence[Tensor]) -> list[_Bucket]:
 
 
 def whole_weights(module: nn.Module) -> dict[str, Tensor]:
-    """Return ``module.state_dict()`` on the CPU after training by ``Shards``; all processes call this at once."""
+    """Return the whole weights of a module by name, on the CPU, after training by shards (``module.state_dict()``).
+
+    All processes call this at once.
+    """
     from torch.distributed.tensor import DTensor
 
     weights = {}

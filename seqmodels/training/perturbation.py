@@ -23,12 +23,13 @@ class Transformation(NamedTuple):
     offset: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return ``x`` with the map of its sequence applied to each vector, in the same shape.
+        """Return vectors with the affine map of their sequence applied to each, in the same shape.
 
         Missing values (NaN) stay missing, and count as 0 for the other features of their step.
 
         Args:
-            x: vectors, ``(B, T, D)``, or ``(B, T, p, D)`` with the p last steps before each step.
+            x: vectors of B sequences with T steps and D features, ``(B, T, D)``, or ``(B, T, p, D)`` with the p last
+                steps before each step.
         """
         steps = x.flatten(1, -2)  # (B, T p, D)
         missing = torch.isnan(steps)
@@ -43,14 +44,15 @@ class Perturbation(Configurable):
     An affine map is drawn for each sequence, ``x_t -> (I + M) x_t + o``, and applied to its inputs and targets alike.
     So the network learns to predict by what sequences have in common and not by the levels and shapes of the few
     speakers (sensors, subjects) in the training data. Cepstra from another channel differ by an offset, those from
-    another vocal tract approximately by a linear map (Pitz and Ney 2005, *Vocal tract normalization equals linear
+    another vocal tract approximately by a linear map (Pitz and Ney 2005, *Vocal tract normalisation equals linear
     transformation in cepstral space*). Scores are always computed on the original sequences.
 
     All arguments are in units of the standardised data, whose features have variance one.
 
     Args:
         offset: standard deviation of each feature of o.
-        mixing: standard deviation of the sum of a row of M on white features; its entries have ``mixing / sqrt(D)``.
+        mixing: standard deviation of the sum of a row of M on white features; its entries have ``mixing / sqrt(D)``,
+            for D features.
         noise: standard deviation of white noise that is added to inputs but not to targets.
     """
 
@@ -64,9 +66,13 @@ class Perturbation(Configurable):
                 raise ValueError(f"{name} of the perturbation is {getattr(self, name)}; pass a number of 0 or more")
 
     def draw(self, n: int, size: int, generator: torch.Generator | None, like: Tensor) -> Transformation:
-        """Return random affine maps for ``n`` sequences of vectors with ``size`` features.
+        """Return random affine maps, one for each of ``n`` sequences of vectors.
 
-        They have the device and dtype of ``like``. ``generator`` draws them; None uses torch's default one.
+        Args:
+            n: number of sequences.
+            size: number of features of a vector.
+            generator: draws the maps; None uses torch's default one.
+            like: tensor that gives device and dtype.
         """
 
         def normal(*shape: int) -> Tensor:
@@ -80,7 +86,9 @@ class Perturbation(Configurable):
     def noisy(self, inputs: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return ``inputs`` with Gaussian noise of standard deviation ``noise`` added; unchanged if that is 0.
 
-        ``generator`` draws the noise; None uses torch's default one.
+        Args:
+            inputs: vectors, in any shape.
+            generator: draws the noise; None uses torch's default one.
         """
         if not self.noise:
             return inputs

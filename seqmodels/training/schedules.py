@@ -10,10 +10,10 @@ from seqmodels.common.parameters import Configurable, check_range
 
 
 class Schedule(Configurable, ABC):
-    """A schedule of learning rates. To add one, define ``at``."""
+    """A schedule of the learning rate over training, as a fraction of its peak. To add one, define ``at``."""
 
     def check(self) -> None:
-        """Raise ``ValueError`` for arguments out of range; called before training."""
+        """Raise ``ValueError`` if an argument of the schedule is out of range; called before training."""
 
     @abstractmethod
     def at(self, progress: float) -> float:
@@ -25,7 +25,7 @@ class Trapezoid(Schedule):
     """A schedule with a linear warm-up, a constant part and a linear decay (Zhai et al., 2022; Hägele et al., 2024).
 
     Args:
-        warm_up: fraction of training over which the rate rises from almost zero.
+        warm_up: fraction of training over which the learning rate rises from almost zero to its peak.
         until: fraction of training after which the rate falls linearly.
         final: fraction of the peak rate that is reached at the end of training.
 
@@ -52,8 +52,8 @@ class Cosine(Schedule):
     """A schedule with a linear warm-up and a decay along half a cosine (Loshchilov and Hutter, 2017).
 
     Args:
-        warm_up: fraction of training over which the rate rises from almost zero.
-        final: fraction of the peak at which the rate ends.
+        warm_up: fraction of training over which the learning rate rises from almost zero to its peak.
+        final: fraction of the peak rate that is reached at the end of training.
 
     >>> [round(Cosine(warm_up=0.1).at(p), 2) for p in (0.1, 0.55, 1.0)]
     [1.0, 0.55, 0.1]
@@ -73,8 +73,12 @@ class Cosine(Schedule):
 
 
 def linear_warm_up(progress: float, warm_up: float) -> float:
-    """Return a factor that rises linearly to 1 over the fraction ``warm_up`` of training.
+    """Return a factor of the learning rate that rises linearly to 1 over the first part of training.
 
     It is above zero at the first step, so that the weights move.
+
+    Args:
+        progress: progress of training, from 0 to 1.
+        warm_up: progress at which the factor reaches 1.
     """
     return min(1.0, (progress + 1e-3) / max(1e-3, warm_up))

@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 
 class Shards(Processes):
-    """Processes each of which holds a shard of all weights, of their gradients and of the optimiser's state (FSDP2).
+    """Processes each of which holds a shard (a part) of all weights, their gradients and the optimiser's state (FSDP2).
 
     The weights of a unit are gathered for its forward pass and again for its backward pass, and its gradients are
     summed and distributed (Rajbhandari et al. 2020, *ZeRO*; Zhao et al. 2023, *PyTorch FSDP*). Weights that belong to
@@ -56,7 +56,10 @@ class Shards(Processes):
             part.set_force_sum_reduction_for_comms(True)  # not of a mean, which gloo does not know
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Return ``function()``, called in all processes at once, which must call the same units in the same order."""
+        """Return ``function()``, which computes with the module; all processes call this at once.
+
+        They must call the same units of the module in the same order.
+        """
         distributed.meet()
         with _naming_process(), warnings.catch_warnings():
             # Blocks return keys and values that are views; nothing changes what they return in place.
@@ -70,6 +73,10 @@ class Shards(Processes):
         """Add the gradients of ``loss``, summed over processes.
 
         They are summed after every batch and not only at the end of a step, because whole gradients would not fit.
+
+        Args:
+            loss: loss of this process's part of the batch.
+            ends_step: has no effect here.
         """
         with _naming_process():
             loss.backward()
@@ -90,7 +97,11 @@ class Shards(Processes):
 
 
 class _Calling(nn.Module):
-    """A module whose forward pass is any function that computes with ``module``, so that FSDP's hooks run around it."""
+    """A module whose forward pass is any function that computes with ``module``, so that FSDP's hooks run around it.
+
+    Args:
+        module: the module whose weights are sharded.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -118,9 +129,15 @@ def _naming_process() -> Iterator[None]:
 
 
 def write_shards(folder: str, tensors: Mapping[str, Tensor]) -> None:
-    """Write the parts of ``tensors``, by name, that this process holds to a folder; all processes call this at once.
+    """Write the parts of tensors that this process holds to a folder; all processes call this at once.
 
-    Raises ``ProcessError`` in every process if one of them fails.
+    Args:
+        folder: the folder, which all processes share.
+        tensors: the tensors, by name.
+
+    Raises:
+        ProcessError: in every process, if one of them fails.
+        ImportError: safetensors is not installed.
     """
     _check_safetensors()
     try:
@@ -133,9 +150,11 @@ def write_shards(folder: str, tensors: Mapping[str, Tensor]) -> None:
 
 
 def names_and_shapes(folder: str) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors that ``write_shards`` wrote, by name.
+    """Return the shapes of the tensors that ``write_shards`` wrote to a folder, by name.
 
-    Raises ``ValueError`` if files are missing or cannot be read.
+    Raises:
+        ValueError: files are missing or cannot be read.
+        ImportError: safetensors is not installed.
     """
     _check_safetensors()
     with _naming_folder(folder):
@@ -150,9 +169,11 @@ def names_and_shapes(folder: str) -> dict[str, tuple[int, ...]]:
 
 
 def read_shards(folder: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors that ``write_shards`` wrote, by name, with the device and sharding of the tensor in ``like``.
+    """Return tensors that ``write_shards`` wrote to a folder, by name; each process reads only the parts it holds.
 
-    Every process reads only the parts that it holds.
+    Args:
+        folder: the folder.
+        like: for each name, a tensor that gives shape, device and sharding.
 
     Raises:
         ValueError: files cannot be read.

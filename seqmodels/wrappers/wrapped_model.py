@@ -21,11 +21,12 @@ from seqmodels.sequences.measure import Length, MemoryKind
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class WrappedModel(SequenceModel, ABC):
-    """A model around another one, with the same encoding, observation and length, that goes on learning as it reads.
+    """A base class of models around another model, which go on learning as they read.
 
-    To add one, define ``n_parameters_``, ``_steps`` and ``cursor`` by means of ``_inner()``, and ``_fit_around`` if the
-    wrapper has something to learn itself. Several processes share the work of fitting the model inside;
-    ``_fit_around`` runs in the first process while the others wait.
+    They have the encoding, observation and length of the model inside. To add one, define ``n_parameters_``, ``_steps``
+    and ``cursor`` by means of ``_inner()``, and ``_fit_around`` if the wrapper has something to learn itself. Several
+    processes share the work of fitting the model inside; ``_fit_around`` runs in the first process while the others
+    wait.
 
     Args:
         model: the model to wrap. ``fit`` fits a clone of it; ``from_fitted`` wraps a fitted model as it is.
@@ -44,13 +45,17 @@ class WrappedModel(SequenceModel, ABC):
 
     @property
     def context_(self) -> int | None:
-        """None, because the model learns from the whole sequence, however short the context of the model inside."""
+        """The number of past steps that a prediction depends on: None, for all, because the model learns from all."""
         return None
 
     @classmethod
     @checked
     def from_fitted(cls, model: SequenceModel, **options: Any) -> Self:
-        """Wrap a fitted ``model`` as it is, without fitting anything; ``options`` are arguments of the constructor.
+        """Wrap a fitted model as it is, without fitting anything.
+
+        Args:
+            model: the fitted model.
+            options: other arguments of the constructor of this class, by name.
 
         Raises:
             NotFittedError: If the model is not fitted.
@@ -76,7 +81,13 @@ class WrappedModel(SequenceModel, ABC):
     # -- fitting -------------------------------------------------------------------------------------------
 
     def _examples_of(self, X: Any, y: Any = None) -> list[Example]:
-        """Return the encoded sequences without their past, from which ``_fit_around`` learns.
+        """Return raw sequences as encoded ones, without their past (steps that are read but not scored).
+
+        ``_fit_around`` learns from such sequences.
+
+        Args:
+            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
+            y: targets, if the model is of y given X; None otherwise.
 
         Raises:
             NotFittedError: If there is no model inside yet.
@@ -87,7 +98,9 @@ class WrappedModel(SequenceModel, ABC):
     def _validation_of(self, validation: Any, y: Any) -> list[Example]:
         """Return the encoded sequences of ``validation``; an empty list if it is None.
 
-        If there are targets ``y``, ``validation`` is a pair ``(X, y)``.
+        Args:
+            validation: sequences; or, if ``y`` is not None, a pair ``(X, y)``.
+            y: targets of the training sequences; None if there are none.
         """
         if validation is None:
             return []
@@ -103,7 +116,8 @@ class WrappedModel(SequenceModel, ABC):
     def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
         """Fit the parameters of the wrapper itself, after ``model_`` is fitted; by default there are none.
 
-        ``train`` and ``validation`` are the encoded sequences that ``fit`` was given.
+        Args:
+            train, validation: the encoded sequences that ``fit`` was given, for training and for validation.
         """
         return
 
@@ -172,4 +186,4 @@ class WrappedModel(SequenceModel, ABC):
     @property
     @abstractmethod
     def n_parameters_(self) -> int:
-        """Number of free parameters of the model inside and of the wrapper together."""
+        """The number of free parameters of the model inside and of the wrapper together."""

@@ -21,13 +21,13 @@ MAX_STEPS_BACK = 4  # a history further back than this gets a learner of its own
 
 @dataclass(frozen=True)
 class Histories:
-    """The state of a cursor for n sequences: the history of each, and a learner from which its counts can be reached.
+    """The state of a ``LearningCursor`` for n sequences: what was read of each, and learners that hold its counts.
 
-    A learner holds the counts of one history at a time and is moved to another when a prediction is needed. It may be
-    shared by several histories, also of other states.
+    An event is a symbol or the end of a sequence. A learner holds the counts of one history at a time and is moved to
+    another when a prediction is needed. It may be shared by several histories, also of other states.
 
     Attributes:
-        histories: history of each sequence; equal sequences share one object.
+        histories: history (all events read so far) of each sequence; equal sequences share one object.
         learners: learner for each different history.
         moving: lock held while a learner is moved, shared by all states that share learners.
         predicted: predictions computed so far, by history.
@@ -39,7 +39,12 @@ class Histories:
     predicted: dict[ReadHistory, np.ndarray] = field(default_factory=dict)
 
     def advance(self, events: list[int], n_recent: int) -> Histories:
-        """Return the state after one more event of each sequence; histories keep the last ``n_recent`` symbols."""
+        """Return the state after one more event of each sequence.
+
+        Args:
+            events: the next event of each sequence: a symbol, or V (the number of symbols) for the end.
+            n_recent: number of last symbols that each history keeps, enough for the longest context.
+        """
         following: dict[tuple[ReadHistory, int], ReadHistory] = {}
         for pair in zip(self.histories, events, strict=True):
             if pair not in following:
@@ -54,15 +59,19 @@ class Histories:
 
     @property
     def recent(self) -> tuple[bytes, bool]:
-        """The last symbols of a single sequence as bytes, and True if no event has been read yet.
+        """The pair of the last symbols of a single sequence as bytes, and True if no event has been read yet.
 
-        Without learning, two states with equal results have the same future.
+        Without learning within sequences, two states with equal results have the same future.
         """
         (history,) = self.histories
         return history.recent.tobytes(), history.n == 0
 
     def predict(self, history: ReadHistory) -> np.ndarray:
-        """Return the learner's prediction of the event after ``history``, which is one of this state's."""
+        """Return what the learner predicts for the event after ``history``, usually the log-probability of each event.
+
+        Args:
+            history: one of this state's histories.
+        """
         with self.moving:
             if history not in self.predicted:
                 learner = self._learner_near(history)
@@ -81,7 +90,7 @@ class Histories:
 
 @dataclass(frozen=True)
 class LearningCursor:
-    """A cursor of a model that learns while it reads.
+    """A cursor, which reads sequences step by step and predicts the next symbol, of a model that learns while it reads.
 
     Args:
         learners: description of how the fitted model learns.
@@ -121,11 +130,11 @@ class LearningCursor:
 def prediction_of_symbols(
     observation: Observation, log_p: Tensor, is_first: bool, size: int, dtype: torch.dtype
 ) -> Prediction:
-    """Return a prediction with the log-probabilities ``log_p (n, V)`` of the next symbol of n sequences.
+    """Return a ``Prediction`` of the next symbol of n sequences from its log-probabilities.
 
     Args:
         observation: the model's distribution of symbols.
-        log_p: log-probabilities in nats, ``(n, V)``, or ``(n, V + 1)`` with the end last, float64.
+        log_p: log-probabilities in nats, float64, ``(n, V)``; or ``(n, V + 1)`` with the end of the sequence last.
         is_first: True before the first symbol; the end is then excluded, because sequences are not empty.
         size: number of symbols V.
         dtype: precision of the prediction.
@@ -138,7 +147,15 @@ def prediction_of_symbols(
 
 
 def merged(states: Sequence[CursorState], keys: Iterable[Hashable]) -> MergedStates:
-    """Merge cursor states of one sequence each that have equal ``keys``, because their futures are the same."""
+    """Merge cursor states with equal keys, because their futures are the same.
+
+    Args:
+        states: cursor states of one sequence each.
+        keys: key of each state, equal if the states predict the same.
+
+    Returns:
+        For each different key, the indices of its states and the first of these states.
+    """
     groups: dict[Hashable, list[int]] = {}
     for i, key in enumerate(keys):
         groups.setdefault(key, []).append(i)

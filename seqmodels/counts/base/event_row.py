@@ -11,10 +11,12 @@ from seqmodels.encodings.examples import Example
 
 @dataclass(frozen=True)
 class EventRow:
-    """One sequence as symbols that contexts are made of and events to predict.
+    """One encoded sequence as the symbols that contexts are made of, and the events to predict after them.
 
-    The symbols are the start, the source and the values; the events are the values and perhaps the end. The start (as
-    context) and the end (as event) share the code V, because neither ever occurs in the other's place.
+    The symbols are a start symbol, the source (the sequence x, if the model is of y given x) and the values. The events
+    are the values and perhaps the end. The start (as context) and the end (as event) share the code V, because neither
+    ever occurs in the other's place. V is the number of symbols, S the number of all symbols here, and T the number of
+    events.
 
     Attributes:
         symbols: symbols that contexts are made of, int64 ``(S,)``, with the start V first.
@@ -30,9 +32,12 @@ class EventRow:
 
     @classmethod
     def of(cls, example: Example, size: int, has_end: bool) -> EventRow:
-        """Return the symbols and events of an encoded sequence over an alphabet of ``size`` symbols.
+        """Return the symbols and events of one encoded sequence.
 
-        ``has_end`` says whether its end is an event.
+        Args:
+            example: the encoded sequence, perhaps with a source.
+            size: number of symbols V of the alphabet.
+            has_end: True if the end of the sequence is the last event.
         """
         source = np.zeros(0, np.int64) if example.source is None else np.asarray(example.source)
         whole = np.concatenate([[size], source, np.asarray(example.values), [size]]).astype(np.int64)

@@ -20,14 +20,16 @@ MAX_UNDO = 256  # most events that a ``StepLearner`` can take back; beyond, the 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ReadHistory:
-    """A sequence that has been read, as a linked list: its last event and the history before it; compared by identity.
+    """A sequence that has been read, as a linked list of events, each a symbol or the end; compared by identity.
+
+    Each element holds the last event and the element before it.
 
     Attributes:
         recent: the last k symbols, as many as the longest context has, including the start, ``(k,)``.
         n: number of events read.
         before: history before the last event; None before the first.
         event: last event; -1 before the first.
-        source: source of the sequence; None after the first event.
+        source: source of the sequence (the symbols before its first event); None after the first event.
     """
 
     recent: np.ndarray
@@ -49,13 +51,18 @@ class ReadHistory:
         return cls(symbols[max(0, len(symbols) - n_recent) :], source=source)
 
     def followed_by(self, event: int, n_recent: int) -> ReadHistory:
-        """Return the history after one more event, whose ``recent`` keeps the last ``n_recent`` symbols."""
+        """Return the history after one more event.
+
+        Args:
+            event: the next symbol, or V (the number of symbols) for the end.
+            n_recent: number of last symbols that ``recent`` of the result keeps.
+        """
         first_kept = max(0, len(self.recent) + 1 - n_recent)
         recent = np.append(self.recent[first_kept:], event) if n_recent else self.recent
         return ReadHistory(recent, self.n + 1, self, event)
 
     def from_start(self) -> list[ReadHistory]:
-        """Return the histories after 0, 1, 2, ... events; the last one is this history."""
+        """Return the histories after 0, 1, 2, ... events of this sequence; the last one is this history."""
         histories = [self]
         while histories[-1].before is not None:
             histories.append(histories[-1].before)
@@ -65,47 +72,58 @@ class ReadHistory:
 class Learner(ABC):
     """The base class of learners, which hold what a model has learned from one sequence on top of its fit.
 
-    To add one, define the abstract methods here; or subclass ``StepLearner`` if single events are learned and taken
-    back.
+    A learner reads events (symbols, or the end of the sequence) and can take them back. To add one, define the abstract
+    methods here; or subclass ``StepLearner`` if single events are learned and taken back.
 
     Attributes:
-        at: history that it has learned from; None before ``move_to``.
+        at: history (all events read so far) that it has learned from; None before ``move_to``.
     """
 
     at: ReadHistory | None = None
 
     @abstractmethod
     def begin(self, start: ReadHistory) -> None:
-        """Forget everything learned and go to the start of a sequence."""
+        """Forget everything learned and go to the start of a sequence.
+
+        Args:
+            start: history of the sequence before its first event.
+        """
 
     @abstractmethod
     def learn(self, histories: Sequence[ReadHistory]) -> None:
-        """Learn the last event of each of ``histories``, each of which is one event longer than the one before it."""
+        """Learn one event after another.
+
+        Args:
+            histories: history after each event, which is its last; each is one event longer than the one before it.
+        """
 
     @abstractmethod
     def undo(self, n: int) -> bool:
-        """Take back the last n events and return True; return False, with nothing changed, if that is impossible."""
+        """Take back what was learned from the last n events (symbols, or the end of the sequence), and return True.
+
+        Return False, with nothing changed, if that is impossible.
+        """
 
     @abstractmethod
     def another(self) -> Self:
-        """Return a learner that can be moved independently of this one, at the same history or at none yet.
+        """Return a learner that can be moved to other histories independently of this one.
 
-        Return this learner itself if there can be no more.
+        It is at the same history as this one, or at none yet. Return this learner itself if there can be no more.
         """
 
     @abstractmethod
     def predict(self, history: ReadHistory) -> np.ndarray:
-        """Return the log-probabilities in nats of every event after ``history``, from which the learner has learned.
+        """Return the log-probability in nats of every event after ``history``, ``(V,)``, or ``(V + 1,)`` with the end.
 
-        A learner may return other numbers, such as counts, if ``Learners.log_probs`` converts them to
-        log-probabilities.
+        V is the number of symbols. The learner must have learned from ``history`` already (``move_to``). It may return
+        other numbers, such as counts, if ``Learners.log_probs`` converts them to log-probabilities.
         """
 
     def way_to(self, history: ReadHistory) -> tuple[ReadHistory | None, list[ReadHistory]]:
-        """Return how this learner gets to ``history``: the history to go back to, and the histories to learn from
-        there.
+        """Return how to get to ``history``: the history to go back to, and the histories to learn from there.
 
-        The first is the last history that both have in common, None if there is none; the others end with ``history``.
+        The first is the last history that both have in common, None if there is none. The others are one event longer
+        each and end with ``history``.
         """
         here: ReadHistory | None = self.at
         there: ReadHistory | None = history
@@ -120,8 +138,10 @@ class Learner(ABC):
         return here, ahead[::-1]
 
     def move_to(self, history: ReadHistory) -> None:
-        """Change what is learned to what ``history`` implies: take back events that it does not contain, and learn the
-        others.
+        """Make this learner hold what it would have learned from ``history``, which lists all events read.
+
+        It takes back events that ``history`` does not contain, and learns the others. If they cannot be taken back, it
+        reads the sequence again from its start.
         """
         shared, ahead = self.way_to(history)
         n_back = self.at.n - shared.n if self.at is not None and shared is not None else 0
@@ -137,7 +157,7 @@ class Learner(ABC):
 
 @dataclass(eq=False)
 class StepLearner(Learner, ABC):
-    """A base class of learners that learn single events, in tables that are small enough to be copied.
+    """A base class of learners of one event (a symbol or the end) at a time, in tables small enough to be copied.
 
     To add one, define ``clear``, ``learn_event``, ``undo_event``, ``copy`` and ``predict``.
 
@@ -145,7 +165,7 @@ class StepLearner(Learner, ABC):
         is_adaptive: if False, nothing is learned.
 
     Attributes:
-        steps: what ``learn_event`` returned for each of the last events, so that they can be taken back.
+        steps: what ``learn_event`` returned for each of the last 256 events, so that they can be taken back.
     """
 
     is_adaptive: bool
@@ -158,15 +178,24 @@ class StepLearner(Learner, ABC):
 
     @abstractmethod
     def learn_event(self, before: ReadHistory, event: int) -> Any:
-        """Learn that ``event`` came after the history ``before``, and return what ``undo_event`` needs."""
+        """Learn one event, and return what ``undo_event`` needs to take it back.
+
+        Args:
+            before: history of the sequence before the event.
+            event: the symbol that came, or V (the number of symbols) for the end.
+        """
 
     @abstractmethod
     def undo_event(self, step: Any) -> None:
-        """Take back the last event; ``step`` is what ``learn_event`` returned for it."""
+        """Take back the event that was learned last.
+
+        Args:
+            step: what ``learn_event`` returned for this event.
+        """
 
     @abstractmethod
     def copy(self) -> Self:
-        """Return a learner with the same counts that can be changed independently."""
+        """Return a learner with the same counts, of which one can be changed without the other."""
 
     def begin(self, start: ReadHistory) -> None:
         self.clear()
@@ -192,13 +221,20 @@ class StepLearner(Learner, ABC):
 
 
 def as_predicted(histories: Sequence[ReadHistory], predicted: np.ndarray) -> np.ndarray:
-    """Return ``predicted`` unchanged: the conversion for learners that predict log-probabilities directly."""
+    """Return ``predicted`` unchanged, as the ``log_probs`` of ``Learners`` that predict log-probabilities directly.
+
+    Args:
+        histories: not used.
+        predicted: predictions of the learners at n histories, ``(n, ...)``.
+    """
     return predicted
 
 
 @dataclass(frozen=True)
 class Learners:
-    """A description of how a fitted model learns from sequences.
+    """A description of how a fitted model learns from sequences: how to make learners, and what they predict.
+
+    V is the number of symbols.
 
     Attributes:
         new: function that returns a learner that has read nothing.

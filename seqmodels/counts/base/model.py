@@ -56,10 +56,12 @@ class CountModel(SequenceModel, ABC):
         """Return the description of how the fitted model learns from sequences that it reads."""
 
     def _context_of(self, n_symbols: int) -> int | None:
-        """Return the number of raw steps that a step depends on, if the model reads ``n_symbols`` encoded ones; None
-        means all.
+        """Return the number of raw steps that a prediction depends on; None means all.
 
         An encoded step may itself depend on earlier raw steps, as a difference does.
+
+        Args:
+            n_symbols: number of encoded steps before the predicted one that the model reads.
         """
         encoding = vars(self).get("encoding_")
         n_past = encoding.n_past if isinstance(encoding, VectorEncoding) else 0
@@ -146,5 +148,5 @@ class CountModel(SequenceModel, ABC):
 
 
 def n_weighted_units(examples: list[Example]) -> float:
-    """Return the number of raw units of all examples, each multiplied by its weight."""
+    """Return the number of raw units of all examples (characters of text, say), each times the example's weight."""
     return sum(example.weight * example.n_units for example in examples)

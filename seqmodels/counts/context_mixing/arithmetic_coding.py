@@ -70,12 +70,12 @@ def code_symbol(
     data: np.ndarray,
     is_decoding: bool,
 ) -> int:
-    """Encode or decode a symbol as binary decisions, and return it.
+    """Encode or decode a symbol as binary decisions with a range coder, and return it.
 
     Args:
-        tables, registers, recent: the model's learned numbers, the description of the sequence, and its symbols so far.
-        symbol: the symbol to encode, V for the end; ignored when decoding.
-        end: 1 if the end is an event, 0 if it is not or cannot occur yet.
+        tables, registers, recent: learned arrays, integers that describe the sequence, and its symbols so far.
+        symbol: the symbol to encode, V (the number of symbols) for the end; ignored when decoding.
+        end: 1 if the end can occur here, 0 if it cannot yet or is no event.
         decisions: buffers for the decisions and their predictions, which are written.
         state, data: state and bytes of the range coder.
         is_decoding: True to decode, False to encode.
@@ -126,10 +126,11 @@ def code_symbols(
     Coding stops after the end, if it occurs.
 
     Args:
-        tables, registers, recent: the model's learned numbers, the description of the sequence, and its symbols so far,
-            which are all changed.
-        symbols: symbols to encode, or the output when decoding, ``(T,)``; the last may be V, the end.
-        first_end: index of the step from which on the end is an event.
+        tables, registers, recent: learned arrays, integers that describe the sequence, and its symbols so far, which
+            are all changed.
+        symbols: symbols to encode, or the output when decoding, ``(T,)``; the last may be V (the number of symbols),
+            the end.
+        first_end: index of the first symbol that may be the end.
         is_learned: True if the model learns from each symbol.
         decisions, log: buffers for the decisions of a symbol, and for the changes of a step.
         state, data: state and bytes of the range coder; ``data`` has room for ``ROOM`` bytes for each decision.
@@ -151,18 +152,23 @@ def code_symbols(
 
 
 class BitCoder:
-    """An arithmetic coder of symbol sequences, one after another, each starting from the fitted model.
+    """An arithmetic coder of symbol sequences, one after another, each starting from the fitted context-mixing model.
 
     Args:
         readers: store of objects that predict sequences with the fitted model.
-        has_end: True if the end is an event.
+        has_end: True if the end of a sequence is coded too.
     """
 
     def __init__(self, readers: Readers, has_end: bool) -> None:
         self.readers, self.has_end = readers, has_end
 
     def encode(self, examples: Sequence[Example], encoder: RangeEncoder) -> None:
-        """Encode the values of each example, followed by its end if the end is an event."""
+        """Encode the values of each sequence, followed by its end if ends are coded.
+
+        Args:
+            examples: the encoded sequences (as symbols), perhaps with sources, which are read but not coded.
+            encoder: range coder to which the decisions are written.
+        """
         rows = (EventRow.of(example, self.readers.fitted.n_symbols, self.has_end) for example in examples)
         for reader, events, first_end in self.readers.at_each(rows):
             n_bytes = ROOM * (self.readers.fitted.n_bits + 1)
@@ -173,6 +179,10 @@ class BitCoder:
 
     def decode(self, known: Sequence[ToDecode], decoder: RangeDecoder) -> list[np.ndarray]:
         """Return the decoded values of each sequence, int64 arrays ``(S,)``.
+
+        Args:
+            known: what is known of each sequence: its source, and its length if the end is not coded.
+            decoder: range decoder from which the decisions are read.
 
         Raises:
             ValueError: if the data end too early.

@@ -31,7 +31,11 @@ SMOOTH_BITS = 0.6  # bits by which neighbouring bytes must be cheaper than dista
 
 @compiled(allocates=False, inner=True)
 def is_time_to_look(n_read: int) -> bool:
-    """Return True if the layout of a byte sequence is to be detected anew after ``n_read`` bytes."""
+    """Return True if the layout of a byte sequence (text, binary data or samples) is to be detected anew.
+
+    Args:
+        n_read: number of bytes read so far.
+    """
     if n_read < FIRST_LOOK:
         return False
     return n_read & (n_read - 1) == 0 or n_read % LAST_DOUBLING == 0
@@ -39,7 +43,7 @@ def is_time_to_look(n_read: int) -> bool:
 
 @compiled(allocates=False)
 def look(window: np.ndarray, layout: np.ndarray) -> None:
-    """Detect the layout of the last bytes of a sequence and write it to ``layout (5,)``.
+    """Detect whether the last bytes of a sequence are prose, fields, binary data or samples; write it to ``layout``.
 
     Args:
         window: last bytes, int32 ``(T,)``.

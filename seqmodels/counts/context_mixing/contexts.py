@@ -46,9 +46,13 @@ LONGEST_MATCH = 48  # most symbols that are compared
 
 @compiled(allocates=False, inner=True)
 def context_hashes(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, hashes: np.ndarray) -> None:
-    """Write the hashes of the N contexts of the next symbol to ``hashes (N,)``.
+    """Write the hashes of the N contexts of the next symbol, such as the last symbols or the word, to ``hashes (N,)``.
 
-    ``tables`` are the model's, ``registers`` describe the sequence, and ``recent`` has its symbols read so far.
+    Args:
+        tables: learned arrays of the model.
+        registers: integers that describe the sequence so far, such as its last symbols.
+        recent: symbols of the sequence so far.
+        hashes: output.
     """
     last, second, third, fourth = (
         registers[RECENT],
@@ -118,9 +122,15 @@ def context_hashes(tables: MixingTables, registers: np.ndarray, recent: np.ndarr
 
 @compiled(allocates=False, inner=True)
 def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int) -> None:
-    """Update ``registers``, which describe the sequence, after reading ``symbol``, and append it to ``recent``.
+    """Update the description of the sequence after reading ``symbol``, and append the symbol to ``recent``.
 
     Nothing that is learned changes. During a fit, the symbol is stored in ``tables.symbols`` instead of ``recent``.
+
+    Args:
+        tables: learned arrays of the model.
+        registers: integers that describe the sequence so far, which are changed.
+        recent: symbols of the sequence so far.
+        symbol: the symbol.
     """
     position = registers[POSITION]
     n_trained = len(tables.symbols)
@@ -180,10 +190,13 @@ def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol
 
 @compiled(allocates=False, inner=True)
 def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, q: int) -> int:
-    """Return the index in ``tables.integers`` where the last position of a string equal to the newest one is kept.
+    """Return the index in ``tables.integers`` of the last position after a string equal to the last symbols.
 
-    The string has ``tables.match_lengths[q]`` symbols, and the position is that after it. The result is -1 if the
-    sequence is shorter.
+    The result is -1 if the sequence is shorter than the string.
+
+    Args:
+        tables, registers, recent: learned arrays, integers that describe the sequence, and its symbols so far.
+        q: number of the string's length, ``tables.match_lengths[q]`` symbols.
     """
     length = tables.match_lengths[q]
     if registers[N_READ] < length:
@@ -198,7 +211,11 @@ def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, 
 def find_matches(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
     """Look up where the last symbols occurred before, for each match length for which no earlier match continues.
 
-    The position after the earlier string and the length of the match are written to ``registers``.
+    A match is an earlier string equal to the last symbols. The position after it and its length are written to
+    ``registers``.
+
+    Args:
+        tables, registers, recent: learned arrays, integers that describe the sequence, and its symbols so far.
     """
     for q in range(len(tables.match_lengths)):
         if registers[MATCH + 2 * q + 1] > 0:

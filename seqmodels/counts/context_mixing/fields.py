@@ -33,10 +33,13 @@ ALIKE, BELOW, ABOVE = 0, 1, 2  # order of the field so far and the one above, by
 
 @compiled(allocates=False, inner=True)
 def push_in_field(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int) -> None:
-    """Update the registers that describe the place in a row of fields, after reading ``symbol``.
+    """Update the registers that describe the place in a line of separated fields, after reading ``symbol``.
 
-    The registers of lines must be updated already. ``recent`` has the symbols of the sequence, in which the line above
-    is looked up, and ``tables`` says which symbols are separators.
+    Args:
+        tables: arrays of the model, which say what symbols are separators.
+        registers: integers that describe the sequence so far; those about lines must be updated already.
+        recent: symbols of the sequence so far, in which the line above is looked up.
+        symbol: the symbol that was read.
     """
     if registers[COLUMN_NUMBER] == 0:
         registers[ABOVE_AT] = registers[LAST_LINE_START]
@@ -68,7 +71,10 @@ def push_in_field(tables: MixingTables, registers: np.ndarray, recent: np.ndarra
 
 @compiled(allocates=False, inner=True)
 def begin_field(registers: np.ndarray) -> None:
-    """Update ``registers`` for the start of a new field: the hash of the current field becomes that of the last one."""
+    """Update ``registers``, which describe the sequence, for the start of a new field of a line.
+
+    The hash of the current field becomes that of the last one.
+    """
     registers[LAST_FIELD_HASH] = registers[FIELD_HASH]
     registers[FIELD_HASH] = 0
     registers[RELATION] = ALIKE
@@ -79,7 +85,7 @@ def field_context(registers: np.ndarray, context: int, h: int) -> int:
     """Return the hash of one of the contexts made of the field so far, the field before and the field above.
 
     Args:
-        registers: description of the sequence.
+        registers: integers that describe the sequence so far.
         context: number of the context, such as ``FIELD``.
         h: seed that differs between contexts.
     """

@@ -13,10 +13,14 @@ from seqmodels.counts.context_mixing.undo import new_log
 
 
 def learn_from(tables: MixingTables, rows: list[EventRow]) -> tuple[int, float]:
-    """Fill ``tables`` by reading training sequences once.
+    """Fill the arrays of a context-mixing model by reading training sequences once.
 
     Each step is predicted before it is learned, so the sum of log-probabilities is minus the length, in nats, of an
     adaptive code that starts from nothing.
+
+    Args:
+        tables: arrays in which nothing is learned yet, which are changed.
+        rows: the sequences.
 
     Returns:
         The number of steps learned, and the sum of their log-probabilities in nats.

@@ -21,10 +21,12 @@ History = tuple[bool, tuple[int, ...]]
 
 @cache
 def transitions() -> tuple[np.ndarray, np.ndarray]:
-    """Return the state after each bit, ``(S, 2)``, and the initial probability of bit 1, ``(S,)``, for each of S
-    states.
+    """Return the state machine of bit histories, which summarise the bits seen after a context as one of S states.
 
     State 0 is the empty history.
+
+    Returns:
+        The state after each bit, ``(S, 2)``, and the initial probability of bit 1 in each state, ``(S,)``.
 
     >>> after, probability = transitions()
     >>> state = after[after[0, 1], 1]  # two ones

@@ -15,9 +15,9 @@ MAX_READERS = 64
 
 
 class MixingLearner(Learner):
-    """A learner that borrows a ``Reader`` with tables of its own, and gives it back when it is no longer used.
+    """A learner of one sequence for context mixing, which borrows a ``Reader`` with arrays of its own while in use.
 
-    A reader's tables are as large as the whole model, so they can neither be copied at each step nor exist for each of
+    A reader's arrays are as large as the whole model, so they can neither be copied at each step nor exist for each of
     many sequences. ``another`` therefore returns a learner that reads its sequence from the start, or this one if no
     memory is left.
 

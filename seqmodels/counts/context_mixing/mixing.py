@@ -76,11 +76,11 @@ SYMBOLS_IN_INDIRECT = 1 << 16
 
 
 class Decisions(NamedTuple):
-    """Buffers for the binary decisions of one symbol: their predictions, and the numbers from which these were
-    computed.
+    """Buffers for the binary decisions that code one symbol: their predictions, and the numbers behind them.
 
-    D is at most ``n_bits + 1`` decisions, N the number of contexts, M of inputs of a mixer, K of mixers (selectors of
-    weights), Q of match lengths. A bucket is a slot of the hash table with the counters of one context.
+    A symbol's bits are decided from the highest on, and perhaps, after symbol 0, whether it is the end. There are at
+    most D decisions (``n_bits + 1``), N contexts, M inputs of a mixer, K mixers (each a weighted sum of the inputs) and
+    Q match lengths. A bucket is a slot of the hash table with the counters of one context.
 
     Attributes:
         hashes: hash of each context, ``(N,)``.
@@ -114,7 +114,7 @@ class Decisions(NamedTuple):
 
 
 def new_decisions(tables: MixingTables) -> Decisions:
-    """Return zeroed buffers for the decisions of one symbol."""
+    """Return zeroed buffers for the binary decisions of one symbol, of the sizes that the model's ``tables`` need."""
     depth = tables.n_bits + 1
     n_contexts, n_selectors, n_matches = len(tables.first_bucket), len(tables.selectors), len(tables.match_lengths)
     return Decisions(
@@ -137,8 +137,13 @@ def new_decisions(tables: MixingTables) -> Decisions:
 def begin_symbol(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, decisions: Decisions) -> None:
     """Prepare the prediction of the next symbol: write the hashes of its contexts to ``decisions``.
 
-    If bytes are numbers, the expectation of the next number is written too. ``registers`` describe the sequence, and
-    ``recent`` has its symbols so far.
+    If bytes are samples of a picture or of sound, the expectation of the next number is written too.
+
+    Args:
+        tables: learned arrays of the model.
+        registers: integers that describe the sequence so far, such as its last symbols.
+        recent: symbols of the sequence so far.
+        decisions: buffers that are written.
     """
     context_hashes(tables, registers, recent, decisions.hashes)
     if tables.n_experts > 0:
@@ -156,18 +161,18 @@ def logistic(x: float) -> float:
 
 @compiled(allocates=False, inner=True)
 def clipped(x: float) -> float:
-    """Return ``x`` clipped to the range of mixed predictions, ``-LARGEST_LOGIT .. LARGEST_LOGIT``."""
+    """Return ``x``, log-odds, clipped to the range of mixed predictions, ``-LARGEST_LOGIT .. LARGEST_LOGIT``."""
     return max(-LARGEST_LOGIT, min(LARGEST_LOGIT, x))
 
 
 @compiled(allocates=False, inner=True)
 def is_decided(n_bits: int, n_symbols: int, node: int, bit: int) -> bool:
-    """Return True if bit 0 is certain at a node, because no symbol has bit 1 there.
+    """Return True if bit 0 is certain at a node of the tree of a symbol's bits, because no symbol has bit 1 there.
 
     Args:
         n_bits: number of bits of a symbol.
         n_symbols: number of symbols V.
-        node: node of the tree of bits.
+        node: node of the tree; the root is 1, and nodes 2 n and 2 n + 1 are below node n.
         bit: its depth, 0 for the highest bit.
     """
     return (2 * node + 1) << (n_bits - bit - 1) >= n_symbols + (1 << n_bits)
@@ -184,7 +189,7 @@ def find_bucket(counters: np.ndarray, first: int, mask: int, key: int) -> int:
         counters: buckets of 8 integers: the key, then the counters of 3 successive decisions in one context.
         first: first bucket of the context.
         mask: number of the context's buckets minus one, a power of two minus one.
-        key: hash of the context and the first node.
+        key: hash of the context and of the tree node of the first decision.
     """
     for j in range(2):
         bucket = first + ((key & mask) ^ j)
@@ -197,7 +202,11 @@ def find_bucket(counters: np.ndarray, first: int, mask: int, key: int) -> int:
 def bucket_to_replace(counters: np.ndarray, first: int, mask: int, key: int) -> int:
     """Return which of the two hash-table slots (buckets) of a key it may take over: an empty one, else the less used.
 
-    The arguments are those of ``find_bucket``.
+    Args:
+        counters: buckets of 8 integers: the key, then the counters of 3 successive decisions in one context.
+        first: first bucket of the context.
+        mask: number of the context's buckets minus one, a power of two minus one.
+        key: hash of the context and of the tree node of the first decision.
     """
     chosen, least = -1, 1 << 40
     for j in range(2):
@@ -212,7 +221,12 @@ def bucket_to_replace(counters: np.ndarray, first: int, mask: int, key: int) -> 
 
 @compiled(allocates=False, inner=True)
 def n_in_use(tables: MixingTables, registers: np.ndarray) -> int:
-    """Return the number of contexts that predict the next symbol, which is smaller if bytes are numbers."""
+    """Return the number of contexts that predict the next symbol, which is smaller if bytes are samples (numbers).
+
+    Args:
+        tables: learned arrays of the model.
+        registers: integers that describe the sequence so far.
+    """
     return int(tables.n_number_contexts) if registers[KIND] > 0 else len(tables.first_bucket)
 
 
@@ -223,10 +237,10 @@ def find_buckets(
     """Write to ``buckets (N,)`` the hash-table slot in which each context keeps the counters of the next 3 decisions.
 
     Args:
-        tables: the model's learned numbers.
-        registers: description of the sequence.
+        tables: learned arrays of the model.
+        registers: integers that describe the sequence so far.
         hashes: hash of each of N contexts, ``(N,)``.
-        node: node of the first of the decisions.
+        node: node of the first of the decisions in the tree of a symbol's bits.
         buckets: output; -1 for a context that has no slot.
     """
     counters, first, mask = tables.counters, tables.first_bucket, tables.bucket_mask
@@ -246,8 +260,8 @@ def expected_bits(
     A match is an earlier string equal to the last symbols; it predicts that the symbol after it comes again.
 
     Args:
-        tables, registers, recent: the model's learned numbers, the description of the sequence, and its symbols so far.
-        node, bit: node of the tree of bits, and its depth.
+        tables, registers, recent: learned arrays, integers that describe the sequence, and its symbols so far.
+        node, bit: node of the tree of a symbol's bits, and its depth.
         expected: output.
     """
     for q in range(len(tables.match_lengths)):
@@ -266,7 +280,13 @@ def expected_bits(
 
 @compiled(allocates=False, inner=True)
 def node_row(node: int, bit: int) -> int:
-    """Return the index of the weight vector that a mixer uses at a node at depth ``bit`` of the tree of bits."""
+    """Return the index of the weight vector of a mixer for the decision at a node of the tree of a symbol's bits.
+
+    Each node has its own; beyond ``NODE_ROWS`` nodes, those of one depth share one.
+
+    Args:
+        node, bit: node of the tree, and its depth.
+    """
     return node if node < tables_.NODE_ROWS else tables_.NODE_ROWS - 1 - bit
 
 
@@ -276,15 +296,16 @@ def selected_row(
 ) -> int:
     """Return which of its weight vectors a mixer uses for a decision.
 
-    A selector is a rule that chooses the vector by the node, the last symbol, the match and the like.
+    A selector is a rule that chooses the vector by the node, the last symbol, the match (an earlier equal string) and
+    the like.
 
     Args:
-        registers: description of the sequence.
+        registers: integers that describe the sequence so far.
         selector: number of the rule, such as ``BY_NODE``.
-        node, bit: node of the decision, and its depth.
+        node, bit: node of the decision in the tree of a symbol's bits, and its depth.
         n_hits: number of contexts that were seen before.
         match: length and expected bit of the longest match, as one number.
-        what: description of the number that the symbol is part of.
+        what: integers that describe the number (sample) that the symbol is part of.
     """
     depth = min(bit, NODE_DEPTHS - 1)
     if selector == tables_.BY_NODE:
@@ -322,12 +343,14 @@ def mixed_logit(
 ) -> float:
     """Return ``log(p / (1 - p))`` of bit 1 at a node as the mixers predict it, before refinement.
 
+    A mixer is a weighted sum of the predictions (log-odds) of all contexts and matches.
+
     Args:
-        tables, registers: the model's learned numbers, and the description of the sequence.
+        tables, registers: learned arrays of the model, and integers that describe the sequence so far.
         buckets: hash-table slot of each of N contexts, ``(N,)``; -1 for a new context.
-        node, bit: node of the tree of bits, and its depth.
-        expected: bit that each match predicts, or -1, ``(Q,)``.
-        what, expected_number: description and expectation of the number that the symbol is part of.
+        node, bit: node of the tree of a symbol's bits, and its depth.
+        expected: bit that each of Q matches (earlier equal strings) predicts, or -1, ``(Q,)``.
+        what, expected_number: description and expectation of the number (sample) that the symbol is part of.
         inputs, rows, logits: outputs: the inputs, the selected weight vectors and the outputs of the K mixers.
     """
     floats, counters, stretch = tables.floats, tables.counters, tables.stretch
@@ -423,8 +446,8 @@ def refined(
     The outcomes are looked up by the prediction, the node and the last 0, 1, ... symbols.
 
     Args:
-        tables, registers: the model's learned numbers, and the description of the sequence.
-        node, bit: node of the tree of bits, and its depth.
+        tables, registers: learned arrays of the model, and integers that describe the sequence so far.
+        node, bit: node of the tree of a symbol's bits, and its depth.
         logit: mixed log-odds of bit 1.
         refined_at: output: indices of the entries used, ``(N_REFINEMENTS,)``.
         above: output: interpolation weight of the entry after each, at index ``bit``.
@@ -448,12 +471,12 @@ def refined(
 def log_prob_of_symbol(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int, end: int, decisions: Decisions
 ) -> float:
-    """Return ``log p(symbol)`` in nats, the sum over its decisions, which are written to ``decisions``.
+    """Return ``log p(symbol)`` in nats, the sum over its binary decisions, which are written to ``decisions``.
 
     Args:
-        tables, registers, recent: the model's learned numbers, the description of the sequence, and its symbols so far.
-        symbol: the symbol, or V for the end.
-        end: 1 if the end is an event, 0 if it is not or cannot occur yet.
+        tables, registers, recent: learned arrays, integers that describe the sequence, and its symbols so far.
+        symbol: the symbol, or V (the number of symbols) for the end.
+        end: 1 if the end can occur here, 0 if it cannot yet or is no event.
         decisions: buffers that are written; ``node`` is 0 for a decision that was certain or not needed.
     """
     n_bits = tables.n_bits
@@ -493,9 +516,9 @@ def probability(
     """Return the probability of bit 1 at a node, and write the numbers it was computed from to ``decisions``.
 
     Args:
-        tables, registers, recent: the model's learned numbers, the description of the sequence, and its symbols so far.
+        tables, registers, recent: learned arrays, integers that describe the sequence, and its symbols so far.
         buckets: hash-table slot of each of N contexts, ``(N,)``; -1 for a new context.
-        node, bit: node of the tree of bits, and its depth.
+        node, bit: node of the tree of a symbol's bits, and its depth.
         decisions: buffers that are written.
     """
     expected_bits(tables, registers, recent, node, bit, decisions.expected[bit])
@@ -528,12 +551,18 @@ def log_odds_of_decisions(
     decisions: Decisions,
     log_odds: np.ndarray,
 ) -> None:
-    """Write to ``log_odds (n_bits + 1,)`` the log-odds of the end and of each bit of a symbol given that it is not the
-    end.
+    """Write the log-odds of the end, and of each bit of a symbol given that it is not the end, to ``log_odds``.
 
     In this model the decision on the end is below symbol 0, so the path to symbol 0 is evaluated to compute the odds of
-    the end. ``log_odds`` is 0 for a decision that was certain or not needed. The other arguments are those of
-    ``log_prob_of_symbol``.
+    the end.
+
+    Args:
+        tables, registers, recent: learned arrays, integers that describe the sequence, and its symbols so far.
+        symbol: the symbol, or V (the number of symbols) for the end.
+        end: 1 if the end can occur here, 0 if it cannot yet or is no event.
+        decisions: buffers that are written.
+        log_odds: output, ``(n_bits + 1,)``: of the end, then of the bits, highest first; 0 for a decision that was
+            certain or not needed.
     """
     n_bits = tables.n_bits
     for bit in range(n_bits + 1):
@@ -568,9 +597,13 @@ def log_probs_of_all(
     decisions: Decisions,
     log_probs: np.ndarray,
 ) -> None:
-    """Write to ``log_probs (V + 1,)`` the log-probabilities of every symbol and the end, in nats.
+    """Write the log-probabilities in nats of every next symbol and of the end to ``log_probs``.
 
-    That of the end is -inf if ``end`` is 0. The other arguments are those of ``log_prob_of_symbol``.
+    Args:
+        tables, registers, recent: learned arrays, integers that describe the sequence, and its symbols so far.
+        end: 1 if the end can occur here; 0 if not, which makes its log-probability -inf.
+        decisions: buffers that are written.
+        log_probs: output, ``(V + 1,)`` for V symbols, with the end last.
     """
     n_bits, n_symbols = tables.n_bits, tables.n_symbols
     begin_symbol(tables, registers, recent, decisions)
@@ -615,7 +648,13 @@ def learn(
 ) -> None:
     """Update counters and weights with a symbol whose decisions ``log_prob_of_symbol`` has written.
 
-    If ``is_logged`` is True, changed numbers are saved in ``log`` first, so that the step can be undone.
+    Args:
+        tables, registers: learned arrays of the model, which are changed, and integers that describe the sequence so
+            far.
+        symbol: the symbol, or V (the number of symbols) for the end.
+        decisions: what was predicted.
+        log, is_logged: log in which changed numbers are saved first if ``is_logged`` is True, so that the step can be
+            undone.
     """
     floats, options = tables.floats, tables.options
     n_bits = tables.n_bits
@@ -666,12 +705,14 @@ def prepare_buckets(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Give each context that has no hash-table slot (bucket) for the next 3 decisions an empty one.
+    """Give each context that has no hash-table slot (bucket) for the next 3 decisions a new one.
+
+    It may be taken from another context.
 
     Args:
-        tables, registers: the model's learned numbers, and the description of the sequence.
+        tables, registers: learned arrays of the model, and integers that describe the sequence so far.
         hashes: hash of each of N contexts, ``(N,)``.
-        first: node of the first of the decisions.
+        first: node of the first of the decisions in the tree of a symbol's bits.
         buckets: slot of each context, or -1, ``(N,)``; the new ones are written.
         log, is_logged: log in which changed slots are saved first if ``is_logged`` is True.
     """
@@ -703,10 +744,12 @@ def learn_counters(
 ) -> None:
     """Update the counter of every context at a node with the outcome ``y``, and the probability of its bit history.
 
+    A bit history is a summary of the bits seen after a context.
+
     Args:
-        tables, registers: the model's learned numbers, and the description of the sequence.
+        tables, registers: learned arrays of the model, and integers that describe the sequence so far.
         buckets: hash-table slot of each of N contexts, ``(N,)``.
-        node, bit: node of the tree of bits, and its depth.
+        node, bit: node of the tree of a symbol's bits, and its depth.
         y: outcome of the decision, 0 or 1.
         decisions: what was predicted.
         log, is_logged: log in which changed numbers are saved first if ``is_logged`` is True.
@@ -759,8 +802,8 @@ def learn_weights(
     """Move each weight vector that predicted a decision along the gradient of ``log p`` of its outcome ``y``.
 
     Args:
-        tables: the model's learned numbers.
-        node, bit: node of the tree of bits, and its depth.
+        tables: learned arrays of the model.
+        node, bit: node of the tree of a symbol's bits, and its depth.
         y: outcome of the decision, 0 or 1.
         lr: learning rate of the mixers in files of earlier versions; in others it falls with the updates of each
             vector.
@@ -801,7 +844,7 @@ def learn_weights(
 def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
     """Return the largest numbers of changes that learning from one symbol may make, which size an undo log.
 
-    They are the numbers of changed hash-table slots, ranges of floats, floats and integers.
+    They are the numbers of changed hash-table slots, ranges of floats, floats and integers of ``tables``.
     """
     depth, n_contexts = tables.n_bits + 1, len(tables.first_bucket)
     n_selectors, n_matches = len(tables.selectors), len(tables.match_lengths)
@@ -827,10 +870,15 @@ def advance(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Update the description of the sequence, ``registers``, after reading ``symbol``.
+    """Update the description of a sequence, ``registers``, after reading one more symbol.
 
-    If ``is_learned`` is True, also update the tables of which symbols followed a context and where strings occurred;
-    these changes are saved in ``log`` if ``is_logged`` is True.
+    Args:
+        tables: learned arrays of the model.
+        registers: integers that describe the sequence so far, which are changed.
+        recent: symbols of the sequence so far, to which the symbol is added.
+        symbol: the symbol.
+        is_learned: True to update also the tables of which symbols followed a context and where strings occurred.
+        log, is_logged: log in which changed numbers are saved first if ``is_logged`` is True.
     """
     if is_learned:
         for order in range(2):
@@ -867,13 +915,13 @@ def read(
     is_logged: bool,
     log_prob: np.ndarray,
 ) -> None:
-    """Read symbols of one sequence: write the log-probability of each to ``log_prob``, then learn from it.
+    """Read T symbols of one sequence: write the log-probability of each to ``log_prob``, then learn from it.
 
     Args:
-        tables, registers, recent: the model's learned numbers, the description of the sequence, and its symbols so far,
-            which are all changed.
-        symbols: the symbols; the last may be V, the end.
-        first_end: index of the step from which on the end is an event.
+        tables, registers, recent: learned arrays, integers that describe the sequence, and its symbols so far, which
+            are all changed.
+        symbols: the symbols, ``(T,)``; the last may be V (the number of symbols), the end.
+        first_end: index of the first symbol that may be the end.
         is_learned: True if the model learns from each symbol.
         decisions, log: buffers for the decisions of a symbol, and for the changes of each step.
         is_logged: True if changes are saved in the log while there is room.

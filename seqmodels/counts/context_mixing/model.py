@@ -45,10 +45,10 @@ class ContextMixing(CountModel):
 
     Args:
         adaptive: if True, the model goes on learning from each sequence that it reads, starting from the fitted model;
-            if False, it is frozen after ``fit``. It is read by ``fit``.
-        n_buckets: number of buckets of each context. A bucket has room for 3 decisions after a string and takes 32
-            bytes; when all are in use, strings replace others. ``"auto"`` takes four for each step of the training
-            data, at most 524,288 (16 MiB for each context).
+            if False, it is frozen after ``fit``. A change after ``fit`` has no effect on scores.
+        n_buckets: number of buckets of each context, slots of a hash table of counters. A bucket has room for 3
+            decisions after a string and takes 32 bytes; when all are in use, strings replace others. ``"auto"`` takes
+            four for each step of the training data, at most 524,288 (16 MiB for each context).
 
     The other arguments are described in ``SequenceModel``. The model is for symbols and text. With targets it learns y,
     in contexts that reach back into x. ``fit`` reads the sequences once, in their order; ``sample_weight`` repeats
@@ -101,7 +101,7 @@ class ContextMixing(CountModel):
         return total / n_weighted_units(train)
 
     def _read_nothing(self, n_steps: int) -> None:
-        """Set the tables of a model that was not fitted and will read ``n_steps`` steps."""
+        """Set the arrays of a model that was not fitted; their sizes are those for reading ``n_steps`` steps."""
         self.n_steps_, self.n_learned_ = n_steps, 0
         self.places_ = tables.PLACES
         self.has_numbers_ = self.counts_rows_ = self.follows_layout_ = True
@@ -138,9 +138,9 @@ class ContextMixing(CountModel):
 
     @property
     def tables_(self) -> MixingTables:
-        """The counters, maps and weights that were learned; for a loaded model they are built when they are first used.
+        """The counters, probability maps and weights that were learned; for a loaded model they are built at first use.
 
-        A file contains only the buckets that are in use.
+        A file contains only the buckets (slots of the hash table of counters) that are in use.
         """
         self._setting()  # refuses a model that is not fitted
         with MAKING:

@@ -63,7 +63,11 @@ def new_number() -> tuple[np.ndarray, np.ndarray]:
 
 @compiled(inner=True)
 def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
-    """Detect the layout of the last bytes of ``recent``, and write it to the registers."""
+    """Detect whether the last bytes are text, binary data or samples of a picture or sound; write it to ``registers``.
+
+    Args:
+        tables, registers, recent: learned arrays, integers that describe the sequence, and its symbols so far.
+    """
     n = min(registers[N_READ], WINDOW)
     window = np.empty(n, dtype=np.int32)
     for t in range(n):
@@ -95,9 +99,14 @@ def byte_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: in
 
 @compiled(allocates=False, inner=True)
 def word_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: int, k: int) -> int:
-    """Return the signed 16-bit number whose lower byte is k places before the next byte.
+    """Return the signed 16-bit number whose lower byte is k places before the next byte of the sequence.
 
-    The arguments are those of ``byte_back``.
+    Args:
+        symbols: symbols of the training sequences.
+        recent: symbols of the sequence, which follow them.
+        position: position of the next byte in both together.
+        n_read: number of bytes of the sequence read so far.
+        k: distance, at least 2; 2 for the number that the last byte completes.
     """
     low = byte_back(symbols, recent, position, n_read, k)
     word = low | (byte_back(symbols, recent, position, n_read, k - 1) << 8)
@@ -108,14 +117,15 @@ def word_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: in
 def expect(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
 ) -> None:
-    """Predict the number that the next byte is part of.
+    """Predict the number (a sample of a picture or of sound) that the next byte is part of.
 
     If bytes are not numbers, only this fact is written.
 
     Args:
-        tables, registers, recent: the model's learned numbers, the description of the sequence, and its symbols so far.
-        what: output: kind of number, its phase, levels of earlier errors, and hashes of contexts.
-        expected: output: features, then the mean and the inverse scale of each expert's distribution.
+        tables, registers, recent: learned arrays, integers that describe the sequence, and its symbols so far.
+        what: output: kind of number, its phase (place among the channels), levels of earlier errors, and hashes of
+            contexts.
+        expected: output: nearby samples (features), then the mean and the inverse scale of each expert's distribution.
     """
     kind = registers[KIND]
     what[NUMBER_KIND] = kind
@@ -253,11 +263,13 @@ def _set_experts(
 ) -> None:
     """Write the mean and the inverse scale of each expert's distribution of the next number to ``expected``.
 
+    The experts are two least-squares fits and a simple rule.
+
     Args:
-        tables: the model's learned numbers.
+        tables: learned arrays of the model.
         what: output for the phase and the levels.
         expected: features of the fits, and output.
-        phase: place of the number within the stride.
+        phase: place of the number within the stride, the distance between samples of one channel.
         level, level_before: logarithmic sizes of earlier errors or nearby changes, which select the expected error.
         simple: the mean of the third expert.
         least, largest: bounds of the means.
@@ -272,15 +284,22 @@ def _set_experts(
 
 @compiled(allocates=False, inner=True)
 def is_number_whole(what: np.ndarray) -> bool:
-    """Return True if the byte that ``what`` describes completes a number, as every byte or the higher byte of a word
-    does.
+    """Return True if the next byte completes a number: if numbers have one byte, or if it is the higher of two.
+
+    Args:
+        what: description of the number, as ``expect`` wrote it.
     """
     return bool(what[NUMBER_KIND] == BYTES or (what[NUMBER_KIND] == WORDS and what[IS_HIGH] == 1))
 
 
 @compiled(allocates=False, inner=True)
 def number_of(what: np.ndarray, byte: int) -> float:
-    """Return the value of the number that ``byte`` completes; ``what`` has its kind and, for words, its lower byte."""
+    """Return the value of the number (sample) that ``byte`` completes.
+
+    Args:
+        what: description of the number, as ``expect`` wrote it: its kind and, for 16-bit numbers, its lower byte.
+        byte: the byte.
+    """
     if what[NUMBER_KIND] == BYTES:
         return float(byte)
     word = what[LOW_BYTE] | (byte << 8)
@@ -289,9 +308,12 @@ def number_of(what: np.ndarray, byte: int) -> float:
 
 @compiled(allocates=False, inner=True)
 def note_error(registers: np.ndarray, what: np.ndarray, expected: np.ndarray, byte: int) -> None:
-    """Update the running mean errors in the registers if ``byte`` completes a number.
+    """Update the running mean errors of predicted numbers in ``registers`` if ``byte`` completes a number.
 
-    ``what`` and ``expected`` hold the prediction that ``expect`` wrote.
+    Args:
+        registers: integers that describe the sequence so far, which are changed.
+        what, expected: description and prediction of the number, as ``expect`` wrote them.
+        byte: the byte that came.
     """
     if not is_number_whole(what) or byte > 255:
         return
@@ -312,10 +334,16 @@ def learn_number(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Update each expert's mean error and the least-squares fits if ``byte`` completes a number.
+    """Update the least-squares fits and the mean errors of all experts if ``byte`` completes a number.
 
-    ``what`` and ``expected`` hold the prediction that ``expect`` wrote. Changed numbers are saved in ``log`` first if
-    ``is_logged`` is True.
+    The experts, two fits and a simple rule, each predict the number.
+
+    Args:
+        tables: learned arrays of the model, which are changed.
+        registers: integers that describe the sequence so far.
+        what, expected: description and prediction of the number, as ``expect`` wrote them.
+        byte: the byte that came.
+        log, is_logged: log in which changed numbers are saved first if ``is_logged`` is True.
     """
     if not is_number_whole(what) or byte > 255:
         return
@@ -335,7 +363,11 @@ def learn_number(
 
 @compiled(allocates=False, inner=True)
 def of_level(x: float) -> int:
-    """Return the logarithmic level of an error size ``x``, an integer from 0 to ``N_LEVELS_OF_ERROR - 1``."""
+    """Return the logarithmic level of an error size, an integer from 0 to ``N_LEVELS_OF_ERROR - 1``.
+
+    Args:
+        x: the error size, 0 or more.
+    """
     return min(N_LEVELS_OF_ERROR - 1, int(2.0 * math.log2(1.0 + x)))
 
 
@@ -343,7 +375,11 @@ def of_level(x: float) -> int:
 def expected_number(features: np.ndarray, tables: MixingTables, fit: int, phase: int) -> float:
     """Return the prediction ``features · weights`` of one least-squares fit.
 
-    ``features (N_FEATURES,)`` are nearby samples, and ``phase`` is the place of the number within the stride.
+    Args:
+        features: nearby samples, ``(N_FEATURES,)``.
+        tables: learned arrays of the model, with the weights.
+        fit: number of the fit, 0 or 1.
+        phase: place of the number within the stride, the distance between samples of one channel.
     """
     start = weights_start(tables.samples_at, fit, phase)
     floats = tables.floats
@@ -355,23 +391,37 @@ def expected_number(features: np.ndarray, tables: MixingTables, fit: int, phase:
 
 @compiled(allocates=False, inner=True)
 def squares_start(samples_at: int, fit: int, phase: int) -> int:
-    """Return the index in ``tables.floats`` of the sums of squares XᵀX of a fit for one phase; Xᵀy follows them.
+    """Return the index in ``tables.floats`` of the sums of squares XᵀX of one least-squares fit; Xᵀy follows them.
 
-    ``samples_at`` is the index of the first fit.
+    Args:
+        samples_at: index of the first fit.
+        fit: number of the fit, 0 or 1.
+        phase: place of a number within the stride, the distance between samples of one channel.
     """
     return samples_at + (fit * MAX_PHASES + phase) * N_FEATURES * (N_FEATURES + 2)
 
 
 @compiled(allocates=False)
 def weights_start(samples_at: int, fit: int, phase: int) -> int:
-    """Return the index in ``tables.floats`` of the weights of a fit for one phase."""
+    """Return the index in ``tables.floats`` of the weights of one least-squares fit.
+
+    Args:
+        samples_at: index of the first fit.
+        fit: number of the fit, 0 or 1.
+        phase: place of a number within the stride, the distance between samples of one channel.
+    """
     return squares_start(samples_at, fit, phase) + N_FEATURES * (N_FEATURES + 1)
 
 
 @compiled(allocates=False, inner=True)
 def error_at(sample_errors_at: int, expert: int, phase: int, level: int, level_before: int) -> int:
-    """Return the index in ``tables.floats`` of an expert's mean error, given the phase and two levels of earlier
-    errors.
+    """Return the index in ``tables.floats`` of the mean error of an expert (one of three predictors of numbers).
+
+    Args:
+        sample_errors_at: index of the first mean error.
+        expert: number of the expert.
+        phase: place of a number within the stride, the distance between samples of one channel.
+        level, level_before: logarithmic sizes of earlier errors or nearby changes.
     """
     cell = ((expert * MAX_PHASES + phase) * N_LEVELS_OF_ERROR + level) * N_LEVELS_OF_ERROR + level_before
     return sample_errors_at + cell
@@ -379,7 +429,17 @@ def error_at(sample_errors_at: int, expert: int, phase: int, level: int, level_b
 
 @compiled(allocates=False)
 def update_fit(tables: MixingTables, fit: int, phase: int, features: np.ndarray, number: float) -> None:
-    """Add a number and its features to the sums of squares (lower triangle only) of a fit for one phase."""
+    """Add a number and its features to the sums of squares (lower triangle only) of one least-squares fit.
+
+    Earlier numbers are multiplied by a factor below one first, so that they are gradually forgotten.
+
+    Args:
+        tables: learned arrays of the model, which are changed.
+        fit: number of the fit, 0 or 1.
+        phase: place of the number within the stride, the distance between samples of one channel.
+        features: nearby samples, from which the number is predicted, ``(N_FEATURES,)``.
+        number: the number.
+    """
     start = squares_start(tables.samples_at, fit, phase)
     keep, floats = FORGETTING[fit], tables.floats
     products = start + N_FEATURES * N_FEATURES
@@ -393,9 +453,15 @@ def update_fit(tables: MixingTables, fit: int, phase: int, features: np.ndarray,
 
 @compiled(allocates=False)
 def solve_fit(tables: MixingTables, fit: int, phase: int, factor: np.ndarray) -> None:
-    """Solve the normal equations of a fit for one phase by a Cholesky factorisation, and store its weights.
+    """Solve the normal equations of one least-squares fit by a Cholesky factorisation, and store its weights.
 
-    ``factor (F * F,)`` is a buffer, where F is the number of features.
+    The weights stay as they are if the matrix is not positive definite.
+
+    Args:
+        tables: learned arrays of the model, which are changed.
+        fit: number of the fit, 0 or 1.
+        phase: place of the numbers within the stride, the distance between samples of one channel.
+        factor: buffer, ``(F * F,)``, where F is the number of features.
     """
     floats = tables.floats
     start = squares_start(tables.samples_at, fit, phase)
@@ -446,8 +512,11 @@ def density(x: float) -> float:
 def shares_of_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
     """Return the probabilities that a byte lies below the left (bit 0) and the right branch of a node.
 
-    The byte is a logistic variable with this mean and inverse scale; probability beyond 0 and 255 is given to these two
-    values. ``node`` is at depth ``bit`` of the tree of the byte's bits.
+    The byte is a logistic variable; probability beyond 0 and 255 is given to these two values.
+
+    Args:
+        node, bit: node of the tree, and its depth.
+        mean, inverse: mean and inverse scale of the logistic distribution.
     """
     width = 256 >> bit
     first = (node << (8 - bit)) & 255
@@ -461,8 +530,11 @@ def shares_of_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[fl
 def shares_of_low_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
     """Return the probabilities that the lower byte of a 16-bit number is below the left and the right branch of a node.
 
-    The number is a logistic variable with this mean and inverse scale. ``node`` is at depth ``bit`` of the tree of the
-    byte's bits.
+    The number is a logistic variable.
+
+    Args:
+        node, bit: node of the tree of the byte's bits, and its depth.
+        mean, inverse: mean and inverse scale of the logistic distribution.
     """
     if inverse < 1.0 / LARGEST_LOW_BYTE_SCALE:
         return 0.5, 0.5
@@ -483,8 +555,12 @@ def shares_of_low_byte(node: int, bit: int, mean: float, inverse: float) -> tupl
 def shares_of_high_byte(node: int, bit: int, low_byte: int, mean: float, inverse: float) -> tuple[float, float]:
     """Return unnormalised probabilities that the higher byte of a 16-bit number is below each branch of a node.
 
-    The number is a logistic variable with this mean and inverse scale, and its lower byte is known. ``node`` is at
-    depth ``bit`` of the tree of the higher byte's bits; the branch of bit 0 comes first.
+    The number is a logistic variable. The branch of bit 0 comes first.
+
+    Args:
+        node, bit: node of the tree of the byte's bits, and its depth.
+        low_byte: lower byte of the number, which is known.
+        mean, inverse: mean and inverse scale of the logistic distribution.
     """
     width = 256 >> bit
     first = (node << (8 - bit)) & 255
@@ -504,9 +580,14 @@ def shares_of_high_byte(node: int, bit: int, low_byte: int, mean: float, inverse
 
 @compiled(allocates=False, inner=True)
 def share_of_high_bytes(first: int, end: int, low_byte: int, mean: float, inverse: float) -> float:
-    """Return the sum of the logistic density of 16-bit numbers with this lower byte and a higher byte in a range.
+    """Return the sum of the logistic density of 16-bit numbers with a known lower byte and a higher byte in a range.
 
-    The higher byte is signed, from ``first`` to ``end - 1``. For large scales the sum is approximated by an integral.
+    For large scales the sum is approximated by an integral.
+
+    Args:
+        first, end: range of the signed higher byte, from ``first`` to ``end - 1``.
+        low_byte: lower byte of the number.
+        mean, inverse: mean and inverse scale of the logistic distribution.
     """
     if inverse < 1.0 / LARGEST_LOW_BYTE_SCALE:
         return below((256.0 * end + low_byte - 128.0 - mean) * inverse) - below(
@@ -526,8 +607,8 @@ def set_input(
     """Write the log-odds of the decision at a node under one expert's distribution of the number to ``inputs[at]``.
 
     Args:
-        what, expected: description and prediction of the number, as ``expect`` wrote them.
-        expert: number of the expert.
+        what, expected: description and prediction of the number (sample), as ``expect`` wrote them.
+        expert: number of the expert, one of three predictors of numbers.
         node, bit: node of the tree of the byte's bits, and its depth.
         inputs: output, the inputs of the mixers.
         at: index in ``inputs``.

@@ -25,19 +25,21 @@ NO_STEPS = np.zeros(0)
 
 
 def copied(tables: MixingTables) -> MixingTables:
-    """Return the tables with copies of the arrays that learning changes."""
+    """Return the arrays of a context-mixing model with copies of those that learning changes."""
     return tables._replace(
         counters=tables.counters.copy(), floats=tables.floats.copy(), integers=tables.integers.copy()
     )
 
 
 class Reader:
-    """The state of a model that reads one sequence at a time, each from the fitted model on.
+    """A reader, which predicts the symbols of one sequence at a time, and may learn from them.
+
+    Each sequence begins with the fitted model.
 
     Args:
-        fitted: tables of the fitted model, which are not changed.
+        fitted: arrays of the fitted model, which are not changed.
         n_learned: number of steps that the model has learned from.
-        is_learning: True if the model learns from the sequence, in copies of the tables.
+        is_learning: True if the model learns from the sequence, in copies of the arrays.
     """
 
     def __init__(self, fitted: MixingTables, n_learned: int, is_learning: bool) -> None:
@@ -50,7 +52,7 @@ class Reader:
         self.begin()
 
     def begin(self) -> None:
-        """Undo everything read and go to the start of a sequence."""
+        """Undo everything learned from the last sequence and go to the start of a new one."""
         if self.log.used[IS_INCOMPLETE]:
             if self.is_learning:
                 for name in ("counters", "floats", "integers"):
@@ -69,28 +71,35 @@ class Reader:
         return not self.log.used[IS_INCOMPLETE]
 
     def roll_back(self, n: int) -> None:
-        """Take back the last n symbols read, including a source; allowed only if ``can_roll_back()`` is True."""
+        """Take back the last n symbols read, including those of a source (symbols read but not predicted).
+
+        Call it only if ``can_roll_back()`` is True.
+        """
         if n:
             roll_back(self.log, self.tables, self.registers, int(self.log.used[STEPS]) - n)
 
     def read_source(self, symbols: np.ndarray) -> None:
-        """Read the symbols of a source, which become contexts of what follows."""
+        """Read the symbols of a source (the x of a model of y given x), which become contexts, unpredicted."""
         if len(symbols):  # else nothing is compiled for it
             self._read(symbols, 0, NO_STEPS)
 
     def read(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
         """Read symbols and return the log-probability of each, ``(T,)`` nats.
 
-        Symbol V is the end, which is an event from step ``first_end`` on.
+        Args:
+            symbols: the symbols, ``(T,)``; V, the number of symbols, is the end.
+            first_end: index of the first of them that may be the end; T or more if none may.
         """
         log_prob = np.empty(len(symbols))
         self._read(symbols, first_end, log_prob)
         return log_prob
 
     def read_all(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
-        """Read symbols and return the log-probabilities of all symbols and the end at each step, ``(T, V + 1)`` nats.
+        """Read T symbols and return the log-probabilities of all V symbols and the end at each, ``(T, V + 1)`` nats.
 
-        The end is an event from step ``first_end`` on, and has -inf before.
+        Args:
+            symbols: the symbols, ``(T,)``; V is the end.
+            first_end: index of the first of them that may be the end; before it the end has -inf.
         """
         all_log_probs = np.empty((len(symbols), self.fitted.n_symbols + 1))
         for t in range(len(symbols)):
@@ -99,10 +108,13 @@ class Reader:
         return all_log_probs
 
     def read_decisions(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
-        """Read symbols and return the log-odds of their binary decisions, ``(T, n_bits + 1)``.
+        """Read T symbols and return the log-odds of their binary decisions, ``(T, n_bits + 1)``.
 
-        The columns are the decision whether the sequence ends and the bits of the symbol, highest first. The end is an
-        event from step ``first_end`` on.
+        The columns are the decision whether the sequence ends and the bits of the symbol, highest first.
+
+        Args:
+            symbols: the symbols, ``(T,)``; V, the number of symbols, is the end.
+            first_end: index of the first of them that may be the end.
         """
         log_odds = np.empty((len(symbols), self.fitted.n_bits + 1))
         for t in range(len(symbols)):
@@ -111,8 +123,10 @@ class Reader:
         return log_odds
 
     def next_log_probs(self, has_end: bool) -> np.ndarray:
-        """Return the log-probabilities of each next symbol and of the end, ``(V + 1,)`` nats; -inf for the end if not
-        ``has_end``.
+        """Return the log-probabilities of each of V next symbols and of the end, ``(V + 1,)`` nats.
+
+        Args:
+            has_end: True if the end can occur here; otherwise it has -inf.
         """
         log_probs = np.empty(self.fitted.n_symbols + 1)
         log_probs_of_all(self.tables, self.registers, self.recent, int(has_end), self.decisions, log_probs)
@@ -159,18 +173,26 @@ def _log_of(tables: MixingTables) -> UndoLog:
 
 
 class Readers:
-    """A store that lends readers of a model to any thread and keeps one for reuse.
+    """A store that lends readers of a context-mixing model to any thread and keeps one for reuse.
 
     Args:
-        fitted, n_learned, is_learning: arguments of each ``Reader``.
+        fitted: arrays of the fitted model, which are not changed.
+        n_learned: number of steps that the model has learned from.
+        is_learning: True if the readers learn from the sequences that they read.
     """
 
     def __init__(self, fitted: MixingTables, n_learned: int, is_learning: bool) -> None:
         self.fitted, self.n_learned, self.is_learning = fitted, n_learned, is_learning
 
     def at_each(self, rows: Iterable[EventRow]) -> Iterator[tuple[Reader, np.ndarray, int]]:
-        """Yield for each sequence a reader that has read its source, the events to read, and the first step that may be
-        the end.
+        """Yield, for each sequence, a reader that has read its source, and the events that it is to read next.
+
+        Args:
+            rows: the sequences.
+
+        Returns:
+            An iterator over the reader, the events (symbols and perhaps the end), and the index of the first that may
+                be the end.
         """
         for row in rows:
             reader = self.take()
@@ -179,7 +201,7 @@ class Readers:
             self.give(reader)  # unless it failed
 
     def take(self) -> Reader:
-        """Return a reader at the start of a sequence: the kept one if there is one, else a new one."""
+        """Return a reader of the fitted model at the start of a sequence: the kept one, if any, or a new one."""
         reader = IDLE.pop(self, None)
         if reader is None:
             return Reader(self.fitted, self.n_learned, self.is_learning)
@@ -189,7 +211,7 @@ class Readers:
     def give(self, reader: Reader) -> None:
         """Keep a reader for later use.
 
-        No lock is used, because the method may be called while another thread takes a reader.
+        No lock is used, because the method may be called while ``take`` runs, in another thread or by a finaliser.
         """
         IDLE[self] = reader
 

@@ -32,15 +32,24 @@ BITS_58 = (1 << 58) - 1
 
 @compiled(allocates=False)
 def combined(hashed: int, value: int) -> int:
-    """Return a 30-bit hash of ``hashed``, a 30-bit hash, and the number ``value``."""
+    """Return a 30-bit hash of another hash and a number, by which hashes of several parts are made.
+
+    Args:
+        hashed: a 30-bit hash of the parts before.
+        value: the next part.
+    """
     mixed = (((hashed ^ (value * 0x1F35ABC5)) & BITS_30) * 0x2C1B3C6D) & BITS_58
     return (mixed ^ (mixed >> 27)) & BITS_30
 
 
 @compiled(allocates=False)
 def symbol_at(symbols: np.ndarray, recent: np.ndarray, position: int) -> int:
-    """Return the symbol at a position, counted through the training sequences ``symbols`` and then the sequence
-    ``recent``.
+    """Return the symbol at a position, counted through the training sequences and then the sequence that is read.
+
+    Args:
+        symbols: symbols of the training sequences, each followed by a separator.
+        recent: symbols of the sequence.
+        position: index in both together.
     """
     n_trained = len(symbols)
     return int(symbols[position]) if position < n_trained else int(recent[position - n_trained])
@@ -48,8 +57,13 @@ def symbol_at(symbols: np.ndarray, recent: np.ndarray, position: int) -> int:
 
 @compiled(allocates=False)
 def begin(tables: MixingTables, registers: np.ndarray) -> None:
-    """Reset the registers for a new sequence, except ``N_LEARNED`` (steps learned) and ``POSITION`` (symbols read in
-    all).
+    """Reset the registers, integers that describe the sequence so far, for a new sequence.
+
+    ``N_LEARNED`` (steps learned) and ``POSITION`` (symbols read in all) stay.
+
+    Args:
+        tables: learned arrays of the model.
+        registers: the registers, ``(N_REGISTERS,)``, which are changed.
     """
     for j in range(N_READ, N_REGISTERS):
         if j != N_LEARNED:

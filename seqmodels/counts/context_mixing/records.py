@@ -21,9 +21,13 @@ ALIKE_SHARE = 16  # at least one byte in this many of the window must be equal, 
 
 @compiled(allocates=False)
 def choose_period(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
-    """Set the register of the length of a record to the distance at which most of the last bytes are equal.
+    """Detect the length of a record (a row of fixed length in bytes), and write it to ``registers``.
 
-    Repetitions of one byte are left out. The length is 0 if too few bytes are equal at every distance.
+    It is the distance, from 2 to 64, at which most of the last bytes are equal, without repetitions of one byte; 0 if
+    too few bytes are equal at every distance.
+
+    Args:
+        tables, registers, recent: learned arrays, integers that describe the sequence, and its symbols so far.
     """
     symbols, position, n_read = tables.symbols, registers[POSITION], registers[N_READ]
     registers[PERIOD] = 0
@@ -44,7 +48,7 @@ def record_context(tables: MixingTables, registers: np.ndarray, recent: np.ndarr
     """Return the hash of one of the contexts of records (rows of fixed length) or of machine instructions.
 
     Args:
-        tables, registers, recent: the model's numbers, the description of the sequence, and its symbols so far.
+        tables, registers, recent: learned arrays, integers that describe the sequence, and its symbols so far.
         context: number of the context, such as ``RECORD_PLACE``.
         h: seed that differs between contexts.
     """

@@ -112,14 +112,15 @@ SYMBOL_MATCHES = (6,)
 
 
 class MixingTables(NamedTuple):
-    """The arrays that compiled functions read and write, and the offsets of their parts.
+    """The arrays of a context-mixing model that compiled functions read and write, and the offsets of their parts.
 
-    The first four arrays are learned, the others constant. N is the number of contexts, K of selectors (rules that
-    choose a mixer's weight vector), Q of match lengths, S of bit-history states. Names that end in ``_at`` are offsets
-    in ``floats``, except ``indirect_at``; the probability maps of bit histories are at 0.
+    The first four arrays are learned, the others constant. There are V symbols, N contexts, K selectors (rules that
+    choose the weight vector of a mixer, a weighted sum of predictions), Q match lengths (a match is an earlier string
+    equal to the last symbols), and S bit-history states (summaries of the bits seen after a context). Names that end in
+    ``_at`` are offsets in ``floats``, except ``indirect_at``; the probability maps of bit histories are at 0.
 
     Attributes:
-        counters: counters of contexts, int32, in buckets of 8.
+        counters: counters of contexts, int32, in buckets (hash-table slots) of 8.
         floats: maps of bit histories to probabilities, weights and refinements, float64.
         integers: positions of strings from 0 on, then what followed symbols, int64.
         symbols: all that was trained on, each sequence followed by V, int64.
@@ -230,10 +231,17 @@ def bits_of(n_symbols: int) -> int:
 
 
 def check_room(n_symbols: int, n_steps: int, n_floats: int, n_integers: int) -> None:
-    """Raise ValueError if an alphabet and a number of training steps need larger tables than a file has.
+    """Check that a file has arrays at least as large as its alphabet and its number of training steps need.
 
-    Only the largest parts are checked, before ``empty`` allocates any array. ``n_floats`` and ``n_integers`` are the
-    sizes of ``MixingTables.floats`` and ``MixingTables.integers`` in the file.
+    Only the largest parts are checked, before ``empty`` allocates any array.
+
+    Args:
+        n_symbols: number of symbols of the alphabet.
+        n_steps: number of training steps.
+        n_floats, n_integers: sizes of ``MixingTables.floats`` and ``MixingTables.integers`` in the file.
+
+    Raises:
+        ValueError: if the arrays are too small, or the alphabet has more than ``MOST_SYMBOLS`` symbols.
     """
     least_floats = max(
         N_REFINEMENTS * _refinement_rows(n_steps) * REFINEMENT_POINTS, min(n_symbols + 1, SYMBOL_ROWS) * NODE_DEPTHS
@@ -266,7 +274,9 @@ def empty(
     follows_layout: bool = True,
     has_counters: bool = True,
 ) -> MixingTables:
-    """Return tables in which nothing is learned yet.
+    """Return the arrays of a context-mixing model in which nothing is learned yet.
+
+    A bucket is a slot of the hash table of counters.
 
     Args:
         n_symbols: number of symbols V.
@@ -276,7 +286,7 @@ def empty(
         spelling: for text, the bytes of each symbol, which are one character or a part of it; None leaves out the
             contexts of text.
         places: number of buckets for each string if strings are few, which avoids collisions of hashes.
-        has_numbers: True if symbols are bytes that may be numbers, see ``picture_and_sound``; requires ``spelling``.
+        has_numbers: True if symbols are bytes that may be samples of a picture or of sound; requires ``spelling``.
         counts_rows: True if the learning rate of a weight vector falls with how often it was learned; False if the rate
             of all falls with the steps read, as in files of earlier versions.
         follows_layout: True if the contexts of text follow the layout of the bytes, and a second final mixer follows
@@ -376,22 +386,25 @@ def empty(
 
 
 def with_counters(made: MixingTables) -> MixingTables:
-    """Return the tables ``made`` with new counters for all buckets, in which nothing is learned yet."""
+    """Return the arrays ``made``, which lack counters, with new counters in which nothing is learned yet."""
     counters = np.full(buckets_of(made) * BUCKET, NEW_COUNTER, dtype=np.int32)
     counters[::BUCKET] = 0
     return made._replace(counters=counters)
 
 
 def buckets_of(made: MixingTables) -> int:
-    """Return the number of buckets of all contexts together."""
+    """Return the number of buckets (slots of the hash table of counters) of all contexts together."""
     return int((made.bucket_mask + 1).sum())
 
 
 def separators_of(n_symbols: int, spelling: Sequence[bytes] | None) -> np.ndarray:
-    """Return the effect of each symbol on the fields of a line, ``(V + 1,)``; empty without a spelling.
+    """Return the effect of each symbol of text on the fields of a line, ``(V + 1,)``; empty without a spelling.
 
-    0 means none, 1 that the symbol ends a part of a field, 2 that it ends the field. ``spelling`` has the bytes of each
-    symbol.
+    0 means none, 1 that the symbol ends a part of a field, 2 that it ends the field.
+
+    Args:
+        n_symbols: number of symbols V.
+        spelling: bytes of each symbol; None if the symbols are not text.
 
     >>> separators_of(4, [b"a", b",", b":", b"1"]).tolist()
     [0, 2, 1, 0, 0]
@@ -407,7 +420,11 @@ def separators_of(n_symbols: int, spelling: Sequence[bytes] | None) -> np.ndarra
 
 
 def number_parts() -> list[np.ndarray]:
-    """Return the initial least-squares fits to numbers (sums of squares and weights), and their initial mean errors."""
+    """Return the initial least-squares fits to samples (sums of squares and weights), and their initial mean errors.
+
+    The fits are an array ``(N_FITS, MAX_PHASES, F, F + 2)`` of zeros for F features; the errors are given for each
+    expert, phase and two levels of earlier errors.
+    """
     sizes = 2.0 ** (np.arange(N_LEVELS_OF_ERROR) / 2) - 1
     errors = np.empty((N_EXPERTS, MAX_PHASES, N_LEVELS_OF_ERROR, N_LEVELS_OF_ERROR))
     errors[:] = np.maximum(1.0, (sizes[:, None] + sizes[None, :]) / 2)
@@ -444,11 +461,14 @@ def _rows(selector: int, n_symbols: int, n_bits: int) -> int:
 
 
 def letters_and_classes(n_symbols: int, spelling: Sequence[bytes] | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of the letter of each symbol and the class of each symbol, each ``(V + 1,)``.
+    """Return the number of the letter of each symbol, and its class (letter, space, ...), each ``(V + 1,)``.
 
-    ``spelling`` has the bytes of each symbol; without it there are no letters. Capitals have the number of their small
-    letter, and symbols that are not letters have 0. Bytes of characters beyond ASCII and the apostrophe count as
-    letters.
+    Capitals have the number of their small letter, and symbols that are not letters have 0. Bytes of characters beyond
+    ASCII and the apostrophe count as letters.
+
+    Args:
+        n_symbols: number of symbols V.
+        spelling: bytes of each symbol; without it there are no letters.
 
     >>> letters, classes = letters_and_classes(4, [b"b", b"B", b" ", b"."])
     >>> letters.tolist(), classes.tolist()

@@ -23,8 +23,8 @@ class UndoLog(NamedTuple):
     Attributes:
         used: numbers of saved steps, buckets, ranges, floats and integers, and 1 if a change was not saved, ``(6,)``.
         marks: the first five of these before each step, ``(steps, 5)``.
-        registers: registers of the sequence before each step, ``(steps, N_REGISTERS)``.
-        bucket: index of each saved bucket of counters.
+        registers: registers (integers that describe the sequence) before each step, ``(steps, N_REGISTERS)``.
+        bucket: index of each saved bucket, a hash-table slot of counters.
         bucket_values: its counters, ``(., 8)``.
         range_start: index in ``tables.floats`` of the first number of each saved range.
         range_length: number of floats in each range.
@@ -46,9 +46,11 @@ class UndoLog(NamedTuple):
 
 
 def new_log(n_steps: int, per_step: tuple[int, int, int, int]) -> UndoLog:
-    """Return an empty log with room for ``n_steps`` steps.
+    """Return an empty log with room for the changes of ``n_steps`` steps, each of which reads one symbol.
 
-    ``per_step`` are the largest numbers of buckets, ranges of floats, floats and integers that may change in a step.
+    Args:
+        n_steps: number of steps.
+        per_step: largest numbers of hash-table slots, ranges of floats, floats and integers that may change in a step.
     """
     n_buckets, n_ranges, n_floats, n_integers = (n_steps * n for n in per_step)
     return UndoLog(
@@ -67,9 +69,13 @@ def new_log(n_steps: int, per_step: tuple[int, int, int, int]) -> UndoLog:
 
 @compiled(allocates=False, inner=True)
 def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
-    """Save the registers at the start of a step and return True; return False if there is no room.
+    """Mark the start of a step in the log and return True; return False if there is no room.
 
     After the first False nothing more is saved.
+
+    Args:
+        log: log of the numbers that learning overwrites.
+        registers: integers that describe the sequence, which are saved.
     """
     step = log.used[STEPS]
     if log.used[IS_INCOMPLETE] > 0 or step == len(log.marks):
@@ -85,7 +91,13 @@ def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
 
 @compiled(allocates=False, inner=True)
 def keep_bucket(log: UndoLog, counters: np.ndarray, bucket: int) -> None:
-    """Save the counters of the hash-table slot number ``bucket`` in the log, before they change."""
+    """Save the counters of one hash-table slot (bucket) in the log, before they change.
+
+    Args:
+        log: log of the numbers that learning overwrites.
+        counters: counters of all slots.
+        bucket: index of the slot.
+    """
     n = log.used[BUCKETS]
     log.bucket[n] = bucket
     for j in range(BUCKET):
@@ -95,7 +107,7 @@ def keep_bucket(log: UndoLog, counters: np.ndarray, bucket: int) -> None:
 
 @compiled(allocates=False, inner=True)
 def keep_floats(log: UndoLog, floats: np.ndarray, start: int, length: int) -> None:
-    """Save ``length`` numbers of ``tables.floats`` from ``start`` on in the log, before they change."""
+    """Save ``length`` numbers from index ``start`` on of the array ``tables.floats`` in the log, before they change."""
     n, m = log.used[RANGES], log.used[FLOATS]
     log.range_start[n] = start
     log.range_length[n] = length
@@ -107,7 +119,7 @@ def keep_floats(log: UndoLog, floats: np.ndarray, start: int, length: int) -> No
 
 @compiled(allocates=False, inner=True)
 def keep_integer(log: UndoLog, integers: np.ndarray, at: int) -> None:
-    """Save the number of ``tables.integers`` at index ``at`` in the log, before it changes."""
+    """Save the number at index ``at`` of the array ``tables.integers`` in the log, before it changes."""
     n = log.used[INTEGERS]
     log.integer_at[n] = at
     log.integer_values[n] = integers[at]
@@ -116,9 +128,13 @@ def keep_integer(log: UndoLog, integers: np.ndarray, at: int) -> None:
 
 @compiled(allocates=False)
 def roll_back(log: UndoLog, tables: MixingTables, registers: np.ndarray, step: int) -> None:
-    """Restore the tables and the registers of the sequence to what they were before step number ``step``.
+    """Restore the model's arrays and the description of the sequence to what they were before one of the logged steps.
 
-    The step must be in the log.
+    Args:
+        log: log of the numbers that learning has overwritten.
+        tables: learned arrays of the model, which are changed.
+        registers: integers that describe the sequence, which are changed.
+        step: number of the step, which must be in the log, or the number of logged steps to change nothing.
     """
     if step == log.used[STEPS]:
         return

@@ -23,12 +23,12 @@ def mixed(values: np.ndarray) -> np.ndarray:
 
 
 def context_hashes(row: np.ndarray, begin: int, end: int, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hashes of the contexts of 0 to ``depth`` symbols before each of the events ``row[begin:end]``.
+    """Return a hash of each context of 0 to ``depth`` symbols before each of the events ``row[begin:end]``.
 
     The probability that any two of n contexts share a hash, and so their counts, is below ``n^2 / 2^64``.
 
     Args:
-        row: the start symbol, the source and the events, ``(S,)``.
+        row: the start symbol, the source and the events (symbols to predict) of a sequence, ``(S,)``.
         begin: index of the first event, at least 1.
         end: index after the last event.
         depth: number of symbols of the longest context.

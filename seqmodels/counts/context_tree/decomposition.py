@@ -15,7 +15,7 @@ from seqmodels.counts.context_tree.contexts import mixed
 
 
 class DecisionPaths(NamedTuple):
-    """The binary decisions of all outcomes, one outcome after another, each from the root of the tree on.
+    """The binary decisions from the root of a tree to each outcome (a symbol or the end), as flat arrays.
 
     Attributes:
         first: index of the first decision of each outcome; those of outcome i are ``first[i]`` to ``first[i + 1] - 1``.
@@ -46,7 +46,7 @@ class Decomposition:
 
     @classmethod
     def of_counts(cls, counts: np.ndarray) -> Self:
-        """Return the Huffman tree for outcomes that occurred ``counts (n_outcomes,)`` times.
+        """Return the Huffman tree for outcomes (symbols, perhaps the end) that occurred ``counts (n_outcomes,)`` times.
 
         Half a count is added to each.
         """
@@ -75,7 +75,7 @@ class Decomposition:
 
     @cached_property
     def paths(self) -> DecisionPaths:
-        """The decisions of every outcome, from the root of the tree to its leaf."""
+        """The binary decisions that lead from the root of the tree to the leaf of every outcome."""
         n_nodes, n = len(self.children), self.n_outcomes
         flat, is_leaf = self.children.ravel(), self.children.ravel() < 0
         above, bit_above = np.full((2, n_nodes + n), -1)  # entries for every node, then for every outcome
@@ -95,12 +95,19 @@ class Decomposition:
         return DecisionPaths(first, nodes, bits)
 
     def node_hashes(self) -> np.ndarray:
-        """Return a hash of each node, ``(N,)`` non-negative int64, that is combined with hashes of contexts."""
+        """Return a hash of each of the N inner nodes, ``(N,)`` non-negative int64.
+
+        The key of a pair of a context and a decision is made of the hash of the context and that of the node.
+        """
         return mixed(np.arange(1, len(self.children) + 1, dtype=np.uint64))
 
     @classmethod
     def from_state(cls, state: dict[str, Any], n_outcomes: int) -> Self:
         """Return the tree that a file describes.
+
+        Args:
+            state: the array ``children`` by its name.
+            n_outcomes: number of leaves.
 
         Raises:
             ValueError: if it is not a binary tree of ``n_outcomes`` leaves with parents before children.

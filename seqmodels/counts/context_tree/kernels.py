@@ -37,7 +37,9 @@ Numbers = tuple[float, ...]
 
 
 class Records(NamedTuple):
-    """An open-addressing hash table that maps a pair (context, decision) to what was seen of it.
+    """An open-addressing hash table that maps a pair (context, binary decision) to what was seen of it.
+
+    A symbol is a path of binary decisions, and each context counts the bits of each decision.
 
     Attributes:
         keys: hashes of the pairs, int64 ``(S,)``, with S a power of two; ``EMPTY`` at unused places.
@@ -51,16 +53,16 @@ class Records(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The constants of the estimate ``e_d`` and of its updates.
+    """The constants by which context-tree weighting estimates a bit's probability from counts, and updates them.
 
     Attributes:
         root_pseudocount: pseudocount of each bit in the empty context.
         pseudocount: pseudocount of each bit in longer contexts.
         inherited: number of observations that the prediction of the context one symbol shorter counts as.
         max_count: both counts of a record are halved when their sum exceeds this.
-        weight_rate: step size of the log-odds of a record.
+        weight_rate: step size of the log-odds of a record, by which its context is weighted against longer ones.
         max_log_odds: largest magnitude of these log-odds.
-        gate_rate: step size of the gates during the fit.
+        gate_rate: step size, during the fit, of the gates, which are learned initial values of log-odds.
     """
 
     root_pseudocount: float
@@ -73,7 +75,7 @@ class Rule(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """The events of a sequence and the hashes of their contexts of 0 to D symbols.
+    """The T events of a sequence (symbols, perhaps the end), and hashes of the contexts of 0 to D symbols before each.
 
     Attributes:
         outcomes: the events, ``(T,)``.
@@ -87,11 +89,11 @@ class Steps(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """The numbers from which the current decision was predicted, for contexts of 0 to D symbols.
+    """The numbers from which the current binary decision was predicted, for contexts of 0 to D symbols.
 
     Attributes:
         records: two counts and log-odds of each context, ``(D + 1, 3)``.
-        classes: class of confidence of each context, ``(D + 1,)``.
+        classes: class of each context by the size of its counts and whether both bits were seen, ``(D + 1,)``.
         estimates: estimated probability of bit 1 by each context alone, ``(D + 1,)``.
         mixtures: probability of bit 1 by each context mixed with all longer ones, ``(D + 1,)``.
         weights: weight of each context against longer ones, ``(D + 1,)``.
@@ -105,11 +107,11 @@ class Buffers(NamedTuple):
 
 
 class Undo(NamedTuple):
-    """The records that the last step changed, as they were before, so that the step can be taken back.
+    """The records of counts that the last step changed, as they were before, so that the step can be taken back.
 
     Attributes:
         keys: keys of the changed records, as in ``Records``, ``(L,)``.
-        values: their earlier values, ``(L, 3)``.
+        values: their earlier values (two counts and log-odds), ``(L, 3)``.
         n: number of entries in use, ``(1,)``.
     """
 
@@ -120,7 +122,12 @@ class Undo(NamedTuple):
 
 @compiled(inner=True)
 def place(keys: np.ndarray, key: int) -> int:
-    """Return the index of a key in the hash table ``keys``, or of the free place where it would stand."""
+    """Return the index of a key in a hash table with linear probing, or of the free place where it would stand.
+
+    Args:
+        keys: keys of the table, ``(S,)``, with S a power of two; -1 at free places.
+        key: the key, at least 0.
+    """
     mask = len(keys) - 1
     i = key & mask
     while keys[i] != EMPTY and keys[i] != key:
@@ -130,9 +137,10 @@ def place(keys: np.ndarray, key: int) -> int:
 
 @compiled(inner=True)
 def confidence(zeros: float, ones: float) -> int:
-    """Return the class of a record by how much was seen and whether only one bit was, from 0 to ``N_CLASSES - 1``.
+    """Return a number from 0 to ``N_CLASSES - 1`` for how much a context has seen, and whether one bit only.
 
-    ``zeros`` and ``ones`` are its counts of both bits.
+    Args:
+        zeros, ones: counts of both bits in the context.
     """
     n = zeros + ones
     if n == 0.0:
@@ -156,13 +164,14 @@ def predict(
     rule: Numbers,
     buffers: Arrays,
 ) -> float:
-    """Return the probability of bit 1 at a decision, and write the numbers it was computed from to ``buffers``.
+    """Return the probability of bit 1 at a binary decision, and write the numbers it was computed from to ``buffers``.
 
     Args:
         hashes: hashes of the contexts of 0 to D symbols, ``(D + 1,)``.
         n_contexts: number of contexts to use.
-        node_hash: hash of the decision's node.
-        fitted, read: ``Records`` of the fit and of the sequence; the latter take precedence.
+        node_hash: hash of the decision's node in the tree of decisions.
+        fitted, read: ``Records`` (counts by context and decision) of the fit and of the sequence; the latter take
+            precedence.
         gates: learned log-odds of stopping at a context, by its length, its class of confidence and that of the context
             one symbol longer, ``(D + 1, N_CLASSES, N_CLASSES)``.
         rule: constants, see ``Rule``.
@@ -214,10 +223,19 @@ def update(
     buffers: Arrays,
     undo: Arrays,
 ) -> None:
-    """Learn from the bit that ``predict`` predicted last: update counts and log-odds of its records in ``read``.
+    """Learn one bit after ``predict`` predicted it: update the counts and log-odds of its contexts in ``read``.
 
-    The gates take a gradient step if ``rule`` has a rate for them. Earlier values are saved in ``undo`` if it has room.
-    The other arguments are those of ``predict``.
+    The gates take a gradient step if ``rule`` has a rate for them.
+
+    Args:
+        bit: the bit that came.
+        hashes, n_contexts, node_hash: hashes of the contexts, how many to use, and hash of the decision, as for
+            ``predict``.
+        read: ``Records`` (counts by context and decision) of the sequence, which are changed.
+        gates: learned log-odds of stopping at a context, ``(D + 1, N_CLASSES, N_CLASSES)``.
+        rule: constants, see ``Rule``.
+        buffers: numbers of the prediction, as ``predict`` wrote them.
+        undo: arrays in which earlier values are saved if they have room, see ``Undo``.
     """
     keys, values, n_used = read
     undo_keys, undo_values, n_undo = undo
@@ -275,15 +293,18 @@ def read_steps(
 ) -> int:
     """Predict each event from index ``begin`` on, write its log-probability, and learn from it if ``is_adaptive``.
 
+    An event, or outcome, is a symbol or the end of the sequence, and is coded as a path of binary decisions.
+
     Args:
         begin: index of the first event to read.
-        steps: events and hashes of their contexts, see ``Steps``.
+        steps: T events and hashes of their contexts, see ``Steps``.
         is_adaptive: True if the events are learned.
         end: outcome that cannot be the first event, or -1.
         paths: binary decisions of each outcome, see ``DecisionPaths``.
         node_hashes: hash of each node of the tree of decisions.
-        fitted, read: ``Records`` of the fit and of the sequence.
-        gates, rule, buffers, undo: as in ``predict`` and ``update``.
+        fitted, read: ``Records`` (counts by context and decision) of the fit and of the sequence.
+        gates: learned log-odds of stopping at a context, ``(D + 1, N_CLASSES, N_CLASSES)``.
+        rule, buffers, undo: constants, and arrays that are written; see ``Rule``, ``Buffers`` and ``Undo``.
         log_probs: output in nats, ``(T,)``.
 
     Returns:
@@ -332,9 +353,16 @@ def outcome_log_probs(
     buffers: Arrays,
     log_probs: np.ndarray,
 ) -> None:
-    """Write the log-probability of every next event to ``log_probs``, ``(V,)``, or ``(V + 1,)`` with the end last.
+    """Write the log-probability in nats of every next event, ``(V,)``, or ``(V + 1,)`` with the end, to ``log_probs``.
 
-    ``children`` is the tree of decisions (``Decomposition.children``). The other arguments are those of ``predict``.
+    Args:
+        hashes, n_contexts: hashes of the contexts of 0 to D symbols, ``(D + 1,)``, and how many to use.
+        children: tree of binary decisions: both children of each node, ``(N, 2)``, see ``Decomposition``.
+        node_hashes: hash of each node, ``(N,)``.
+        fitted, read: ``Records`` (counts by context and decision) of the fit and of the sequence.
+        gates: learned log-odds of stopping at a context, ``(D + 1, N_CLASSES, N_CLASSES)``.
+        rule, buffers: constants, and arrays that are written; see ``Rule`` and ``Buffers``.
+        log_probs: output.
     """
     reached = np.zeros(len(children))
     for node in range(len(children)):
@@ -350,10 +378,12 @@ def outcome_log_probs(
 
 @compiled
 def insert_all(keys: np.ndarray, values: np.ndarray, table: Arrays) -> None:
-    """Insert records into a hash table that has none of them, and has room for them, in place.
+    """Insert records into a hash table, in place, that has none of them yet, and has room for them.
 
-    ``keys`` and ``values`` are as in ``Records``; entries with the key ``EMPTY`` are skipped. ``table`` holds the keys,
-    the values and the number of records of the table.
+    Args:
+        keys: keys of the records, ``(S,)``; those that are ``EMPTY`` are skipped.
+        values: two counts and log-odds of each record, ``(S, 3)``.
+        table: keys, values and number of records of the table, see ``Records``.
     """
     new_keys, new_values, n_used = table
     for j in range(len(keys)):
@@ -367,7 +397,12 @@ def insert_all(keys: np.ndarray, values: np.ndarray, table: Arrays) -> None:
 
 @compiled
 def take_back(undo: Arrays, read: Arrays) -> None:
-    """Restore the records of the sequence (``read``) that ``undo`` holds to their values before the last step."""
+    """Restore the records that the last step changed to their values before it.
+
+    Args:
+        undo: keys and earlier values of these records, see ``Undo``.
+        read: ``Records`` (counts by context and decision) of the sequence, which are changed.
+    """
     undo_keys, undo_values, n_undo = undo
     keys, values, _ = read
     for j in range(n_undo[0] - 1, -1, -1):

@@ -21,14 +21,19 @@ STEPS_AT_ONCE = 65_536  # steps whose contexts are in memory at once
 
 
 def empty_table(n_places: int) -> Records:
-    """Return an empty hash table of records; ``n_places`` is its size, a power of two."""
+    """Return an empty hash table of records (counts by context and decision) of ``n_places`` places, a power of two."""
     return Records(
         np.full(n_places, kernels.EMPTY, np.int64), np.zeros((n_places, 3), np.float32), np.zeros(1, np.int64)
     )
 
 
 def table_of(keys: np.ndarray, values: np.ndarray) -> Records:
-    """Return a hash table with records, whose ``keys`` and ``values`` are as in ``Records``, as small as possible."""
+    """Return a hash table, as small as possible, with given records of what was seen of a decision in a context.
+
+    Args:
+        keys: hash of each of S pairs of a context and a decision, ``(S,)``.
+        values: counts of bit 0 and of bit 1, and log-odds of stopping at the context, ``(S, 3)``.
+    """
     n_places = SMALLEST
     while n_places * kernels.MAX_LOAD < len(keys):
         n_places *= 2
@@ -39,11 +44,11 @@ def table_of(keys: np.ndarray, values: np.ndarray) -> Records:
 
 @dataclass(eq=False)
 class TreeLearner(StepLearner):
-    """The counts learned from one sequence, or from all sequences of a fit, in a hash table that grows.
+    """A learner of the counts of one sequence, or of all sequences of a fit, in a hash table that grows.
 
     Args:
         tree: the fitted tree.
-        table: records of contexts that have changed since the fit.
+        table: records (counts by context and decision) that have changed since the fit.
         changes: records as they were before the last event; of length 0 if events need not be taken back.
     """
 
@@ -52,9 +57,11 @@ class TreeLearner(StepLearner):
     changes: Undo
 
     def read(self, steps: Steps, *, first_cannot_be: int = -1) -> np.ndarray:
-        """Read events and return the log-probability of each before it is learned, ``(T,)`` nats.
+        """Read T events and return the log-probability of each before it is learned, ``(T,)`` nats.
 
-        ``first_cannot_be`` is an outcome that cannot be the first event; -1 if there is none.
+        Args:
+            steps: the events (symbols and perhaps the end) and the hashes of their contexts.
+            first_cannot_be: event that cannot be the first; -1 if there is none.
         """
         tree, log_probs, t = self.tree, np.zeros(len(steps.outcomes)), 0
         while True:
@@ -83,7 +90,7 @@ class TreeLearner(StepLearner):
         self.table = larger
 
     def read_row(self, row: EventRow) -> np.ndarray:
-        """Read one sequence and return the log-probability of each event before it is learned, ``(T,)`` nats."""
+        """Read one sequence of T events, and return the log-probability of each before it is learned, ``(T,)`` nats."""
         parts = []
         for t in range(0, len(row.events), STEPS_AT_ONCE):
             some = row.events[t : t + STEPS_AT_ONCE]
@@ -93,9 +100,9 @@ class TreeLearner(StepLearner):
         return np.concatenate(parts)
 
     def read_all(self, row: EventRow) -> np.ndarray:
-        """Read one sequence and return the log-probabilities of all events at each step, ``(T, V)``.
+        """Read one sequence, and return the log-probabilities of all V symbols at each of T steps, ``(T, V)`` nats.
 
-        They are ``(T, V + 1)`` with the end last if ends are events.
+        They are ``(T, V + 1)`` with the end last if ends of sequences are events.
         """
         n = len(row.events)
         hashes, n_contexts = context_hashes(row.symbols, row.begin, row.begin + n, self.tree.depth)
@@ -140,7 +147,9 @@ class TreeLearner(StepLearner):
 
 @dataclass(frozen=True)
 class FittedTree:
-    """The fitted counts of all contexts and decisions, and the constants of their use.
+    """A fitted context tree: the counts of all contexts and decisions, and the constants of their use.
+
+    A symbol, or the end, is an outcome of a path of binary decisions.
 
     Args:
         size: number of symbols V; V is also the start symbol of contexts, and the end as an outcome.
@@ -163,12 +172,14 @@ class FittedTree:
 
     @classmethod
     def fit(cls, rows: list[EventRow], size: int, has_end: bool, depth: int, rule: Rule) -> tuple[Self, np.ndarray]:
-        """Return the tree learned by reading training sequences one after another, and the log-probability of each in
-        nats.
+        """Return the tree learned from training sequences in their order, and the log-probability of each in nats.
 
         Args:
             rows: the sequences.
-            size, has_end, depth, rule: as for the class.
+            size: number of symbols V.
+            has_end: True if the end of a sequence is an event, with the code V.
+            depth: number of symbols of the longest context.
+            rule: constants of estimates and updates.
         """
         warn_if_slow("ContextTree.fit", sum(len(row.events) for row in rows))
         n_outcomes = size + has_end
@@ -186,7 +197,7 @@ class FittedTree:
 
     @property
     def n_records(self) -> int:
-        """The number of pairs of a context and a decision that were seen."""
+        """The number of pairs of a context and a binary decision that were seen in training."""
         return int(self.fitted.n_used[0])
 
     def __post_init__(self) -> None:
@@ -203,11 +214,11 @@ class FittedTree:
 
     @cached_property
     def max_records_of_step(self) -> int:
-        """The largest number of records that one event can change."""
+        """The largest number of records (counts by context and decision) that one event can change."""
         return int(np.diff(self.paths.first).max()) * (self.depth + 1)
 
     def smallest_table(self) -> Records:
-        """Return an empty table for a sequence, with room for the records of one event."""
+        """Return an empty hash table for the counts of a sequence, with room for those that one event changes."""
         n_places = SMALLEST
         while n_places * kernels.MAX_LOAD < self.max_records_of_step:
             n_places *= 2
@@ -218,7 +229,7 @@ class FittedTree:
         return Buffers(np.zeros((n, 3)), np.zeros(n, np.int64), np.zeros(n), np.zeros(n), np.zeros(n))
 
     def learner(self, *, is_adaptive: bool, can_undo: bool = False) -> TreeLearner:
-        """Return a learner at the start of a sequence.
+        """Return a learner of the counts of one sequence, at its start.
 
         Args:
             is_adaptive: if False, it learns nothing.
@@ -229,12 +240,12 @@ class FittedTree:
         return TreeLearner(is_adaptive, self, self.smallest_table(), changes)
 
     def outcome_log_probs(self, hashes: np.ndarray, n_contexts: int, read: Records) -> np.ndarray:
-        """Return the log-probabilities of the next event, ``(V,)``, or ``(V + 1,)`` with the end last.
+        """Return the log-probabilities of the next symbol in nats, ``(V,)``, or ``(V + 1,)`` with the end last.
 
         Args:
-            hashes: hashes of the event's contexts, ``(depth + 1,)``.
-            n_contexts: number of its contexts.
-            read: records learned from the sequence so far.
+            hashes: hashes of the contexts of 0 to ``depth`` symbols before it, ``(depth + 1,)``.
+            n_contexts: number of contexts to use.
+            read: records (counts by context and decision) learned from the sequence so far.
         """
         log_probs = np.zeros(self.size + self.has_end)
         kernels.outcome_log_probs(
@@ -252,7 +263,7 @@ class FittedTree:
         return log_probs
 
     def to_state(self) -> dict[str, Any]:
-        """Return the tree as arrays, with the records in the order of their keys."""
+        """Return the tree as arrays by name, to be saved, with the records in the order of their keys."""
         is_record = self.fitted.keys != kernels.EMPTY
         keys, values = self.fitted.keys[is_record], self.fitted.values[is_record]
         order = np.argsort(keys)
@@ -270,6 +281,13 @@ class FittedTree:
         Files of earlier versions have the entry ``keys``, under which contexts of one symbol could share the records of
         others. Such added counts cannot be separated, so these files are refused, except at depth 0, where there are no
         such contexts.
+
+        Args:
+            state: the arrays of the tree by name.
+            size: number of symbols V.
+            has_end: True if the end of a sequence is an event, with the code V.
+            depth: number of symbols of the longest context.
+            rule: constants of estimates and updates.
 
         Raises:
             ValueError: if the arrays cannot be the result of a fit.

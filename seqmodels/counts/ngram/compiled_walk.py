@@ -12,13 +12,16 @@ LevelArrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 @compiled
 def probability(levels: tuple[LevelArrays, ...], recent: np.ndarray, event: int, base: int, uniform: float) -> float:
-    """Return the probability of ``event`` after given symbols, interpolated over all orders, as ``Tables`` does in
-    NumPy.
+    """Return the probability of one event after given symbols, interpolated over all orders of an n-gram model.
+
+    It computes what ``Tables.probability`` does in NumPy. V is the number of symbols.
 
     Args:
-        levels: ``(contexts, grams, backoff, share)`` of each order, see ``Level``.
+        levels: for each length of context from 0 on, the arrays ``contexts``, ``grams``, ``backoff`` and ``share`` of
+            its ``Level``: sorted codes of contexts, sorted codes of n-grams, weight that each context leaves to shorter
+            ones, and probability of each n-gram's event.
         recent: last symbols, oldest first, ``(k,)``.
-        event: symbol, or V for the end.
+        event: symbol, or V for the end of the sequence.
         base: V + 1.
         uniform: probability of each event under the uniform distribution below the first order.
     """

@@ -13,10 +13,10 @@ from seqmodels.counts.ngram.events import NONE
 
 
 class CountableEvents(Protocol):
-    """N events to count, each with a weight and the symbols before it.
+    """A protocol of N events to count, each a symbol or the end of a sequence, with a weight and the symbols before it.
 
     ``event`` and ``weight`` are arrays ``(N,)``. ``contexts`` yields the symbol before each event ``(N,)``, then the
-    one before that, and so on.
+    one before that, and so on; -1 before the start of a sequence.
     """
 
     @property
@@ -28,9 +28,9 @@ class CountableEvents(Protocol):
 
 @dataclass(frozen=True)
 class Totals:
-    """Totals, for each context of one length, of the counts of all n-grams, including those left out of the table.
+    """Totals of the counts of all n-grams of each context, including those left out of the table of counts.
 
-    C is the number of contexts.
+    C is the number of contexts. The counts are those that the smoothing uses.
 
     Args:
         sums: sum of the counts of each context, ``(C,)``.
@@ -44,7 +44,13 @@ class Totals:
 
     @classmethod
     def of(cls, table: Counts, counts: np.ndarray, base: int) -> Totals:
-        """Return the totals over ``counts (G,)``, the counts of the G n-grams of ``table``; ``base`` is V + 1."""
+        """Return the totals of the counts of all n-grams of one order.
+
+        Args:
+            table: the G n-grams, with the context of each.
+            counts: count of each n-gram that the smoothing uses, ``(G,)``.
+            base: number of symbols plus one, V + 1.
+        """
         context, n = table.context_ids(base), len(table.contexts)
         return cls(np.bincount(context, counts, n), np.bincount(context, minlength=n), n_of_counts(counts))
 
@@ -54,11 +60,11 @@ class Totals:
 
 @dataclass(frozen=True)
 class Counts:
-    """The counts of all n-grams of one order: C contexts of one length, and G n-grams of a context and the event after
-    it.
+    """The counts of all n-grams of one order: C contexts of one length, and G n-grams of a context and an event.
 
-    Both are coded by means of the next shorter context, so that codes fit into 64 bits for any order. The parent of a
-    context is the context without its oldest symbol, and the id of a context is its row in the table. A context is
+    An event is a symbol or, with the code V, the end of a sequence; V, the number of symbols, is in contexts the start.
+    Both tables are coded by means of the next shorter context, so that codes fit into 64 bits for any order. The parent
+    of a context is the context without its oldest symbol, and the id of a context is its row in the table. A context is
     coded as ``id of its parent * (V + 1) + oldest symbol``, an n-gram as ``id of its context * (V + 1) + event``.
 
     Args:
@@ -77,12 +83,16 @@ class Counts:
     totals: Totals | None = None
 
     def context_ids(self, base: int) -> np.ndarray:
-        """Return the id of each n-gram's context, ``(G,)``; ``base`` is V + 1."""
+        """Return the id (row in ``contexts``) of each n-gram's context, ``(G,)``.
+
+        Args:
+            base: number of symbols plus one, V + 1.
+        """
         return self.grams // base
 
 
 def n_of_counts(counts: np.ndarray) -> np.ndarray:
-    """Return how many of ``counts (G,)`` are 1, 2, 3 and 4, ``(4,)``."""
+    """Return how many of the counts of G n-grams, ``counts (G,)``, are 1, 2, 3 and 4, as an array ``(4,)``."""
     return np.bincount(np.minimum(counts, 5).astype(np.int64), minlength=6)[1:5]
 
 
@@ -94,9 +104,14 @@ class _Level:
 
 
 def count(events: CountableEvents, order: int, size: int) -> list[Counts]:
-    """Count n-grams and return one table for each length of context from 0 to ``order - 1``.
+    """Count n-grams, and return one table for each length of context from 0 to ``order - 1``.
 
-    There are fewer tables if no sequence is long enough. ``size`` is the number of symbols V.
+    There are fewer tables if no sequence is long enough.
+
+    Args:
+        events: the events (symbols and ends) with the symbols before each.
+        order: length of the longest n-grams.
+        size: number of symbols V.
     """
     levels = list(islice(_levels(events, size + 1), order))
     tables = [level.counts for level in levels]

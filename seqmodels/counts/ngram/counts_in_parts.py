@@ -47,7 +47,7 @@ class _GatheredEvents:
 def count_streams(
     streams: Sequence[EventStream], order: int, smoothing: Smoothing, min_count: int = 1, max_strings: int = 2**63
 ) -> tuple[list[Counts], int]:
-    """Count n-grams of sequences on disk and return one table for each length of context, as ``counts.count`` does.
+    """Count n-grams of sequences on disk in bounded memory, and return one table for each length of context from 0 on.
 
     Args:
         streams: the sequences.
@@ -58,7 +58,7 @@ def count_streams(
 
     Returns:
         The tables, and the ``min_count`` that leaves at most ``max_strings`` n-grams. Rarer ones may be left out of the
-        tables already, or still be in them.
+            tables already, or still be in them.
     """
     longest = min(order - 1, max(map(len, streams)))  # the symbols of the longest context
     if packs(longest + 1, streams[0].size):
@@ -75,9 +75,14 @@ def count_streams(
 
 
 def _each_part(streams: Sequence[EventStream], longest: int, base: int) -> Iterator[_GatheredEvents]:
-    """Yield the events of each part, after writing all events to a temporary file in the order of parts.
+    """Yield the events of each part of the data, after writing all events to a temporary file in the order of parts.
 
-    ``longest`` is the number of symbols of the longest context, and ``base`` is V + 1.
+    A part is all events after one symbol or some symbols, small enough to be counted in memory.
+
+    Args:
+        streams: the sequences on disk.
+        longest: number of symbols of the longest context.
+        base: number of symbols plus one, V + 1.
     """
     n_before = max(1, longest)  # symbols: the one before an event says its part
     weights = np.array([stream.example.weight for stream in streams])
@@ -108,9 +113,13 @@ def _gathered(rows: np.ndarray, weights: np.ndarray) -> _GatheredEvents:
 def _parts_of_symbols(streams: Sequence[EventStream], base: int) -> tuple[np.ndarray, np.ndarray]:
     """Divide the events by the symbol before them into parts of about equal size.
 
+    Args:
+        streams: the sequences on disk.
+        base: number of symbols plus one, V + 1.
+
     Returns:
         The number of the part for each symbol, ``(base,)``, increasing with the symbol, and the number of events in
-        each part.
+            each part.
     """
     n_after = np.zeros(base, np.int64)
     for stream in streams:
@@ -125,7 +134,9 @@ def _parts_of_symbols(streams: Sequence[EventStream], base: int) -> tuple[np.nda
 
 
 class _Parts:
-    """The tables of the parts counted so far: the counts of single symbols, and tables of longer n-grams by part.
+    """The n-gram tables counted so far: the counts of single symbols, and tables of longer n-grams by part.
+
+    A part is all events after one symbol or some symbols.
 
     Args:
         base: number of symbols plus one, V + 1.
@@ -204,7 +215,13 @@ NOTHING = Counts(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.e
 
 
 def fitting_min_count(tables: Sequence[Counts], least: int, max_strings: int) -> int:
-    """Return the smallest ``min_count >= least`` that leaves at most ``max_strings`` n-grams in ``tables``."""
+    """Return the smallest count, ``least`` or more, that at most ``max_strings`` n-grams in ``tables`` reach.
+
+    Args:
+        tables: counts of n-grams, one table for each length of context.
+        least: smallest value to return.
+        max_strings: largest number of n-grams that occur so often.
+    """
     n_of = np.zeros(LARGEST_COUNT + 1, np.int64)
     for table in tables:
         n_of += np.bincount(np.minimum(table.counts, LARGEST_COUNT).astype(np.int64), minlength=len(n_of))
@@ -213,7 +230,13 @@ def fitting_min_count(tables: Sequence[Counts], least: int, max_strings: int) ->
 
 
 def _pruned(part: list[Counts], base: int, min_count: int) -> list[Counts]:
-    """Return the tables without n-grams that occur less than ``min_count`` times, and without contexts left empty."""
+    """Return tables without n-grams that occur less than ``min_count`` times, and without contexts left empty.
+
+    Args:
+        part: tables for contexts of 1, 2, ... symbols.
+        base: number of symbols plus one, V + 1.
+        min_count: smallest count of an n-gram that stays.
+    """
     if min_count <= 1:
         return part
     kept: list[Counts] = []

@@ -32,9 +32,9 @@ class NGramState:
     is_first: bool
 
     def contexts(self) -> Iterator[np.ndarray]:
-        """Yield the last symbol of each sequence ``(n,)``, then the one before it, and so on without end.
+        """Yield the last symbol of each of n sequences ``(n,)``, then the one before it, and so on without end.
 
-        Before the start of a sequence the symbol is ``NONE``.
+        Before the start of a sequence the symbol is ``NONE``, -1.
         """
         yield from self.recent.T[::-1]
         while True:
@@ -43,7 +43,7 @@ class NGramState:
 
 @dataclass(frozen=True)
 class NGramCursor:
-    """A cursor over fitted n-gram tables.
+    """A cursor of a fitted n-gram model, which reads sequences step by step and predicts the next symbol.
 
     Attributes:
         tables: the fitted tables.
@@ -73,7 +73,7 @@ class NGramCursor:
         return prediction_of_symbols(self.observation, p.log(), state.is_first, size, self.dtype)
 
     def single_steps(self) -> WalkedSteps:
-        """Return an object that scores one sequence step by step, looking up only the event that occurs."""
+        """Return a scorer of one sequence, step by step, which looks up only the event that occurs and is so faster."""
         return WalkedSteps(self)
 
     def select(self, state: NGramState, index: Tensor) -> NGramState:
@@ -84,9 +84,13 @@ class NGramCursor:
 
 
 class WalkedSteps:
-    """Scoring of one sequence step by step (``SingleSteps``), which looks up the probability of one event at a time.
+    """A scorer of one sequence by an n-gram model, step by step, which looks up one event's probability at a time.
 
-    Its state is a pair: the last symbols ``(k,)``, and True if nothing has been scored yet.
+    Its state is a pair: the last symbols ``(k,)``, and True if nothing has been scored yet. It is faster than the
+    cursor, which computes the probabilities of all events at each step.
+
+    Args:
+        cursor: the cursor whose predictions it gives.
     """
 
     def __init__(self, cursor: NGramCursor) -> None:
@@ -101,15 +105,27 @@ class WalkedSteps:
         )
 
     def enter(self, state: NGramState) -> tuple[np.ndarray, bool]:
-        """Return the state of this object for the cursor's ``state`` of one sequence."""
+        """Return this scorer's state for the cursor's ``state`` of one sequence.
+
+        It is a pair: the last symbols ``(k,)``, and True if nothing has been scored yet.
+        """
         return np.ascontiguousarray(state.recent[0]), state.is_first
 
     def leave(self, at: tuple[np.ndarray, bool]) -> NGramState:
-        """Return the cursor's state for the state ``at`` of this object."""
+        """Return the cursor's state of one sequence for a state of this scorer.
+
+        Args:
+            at: a pair: the last symbols ``(k,)``, and True if nothing has been scored yet.
+        """
         return NGramState(at[0][None], at[1])
 
     def advance(self, at: tuple[np.ndarray, bool], x: np.ndarray) -> tuple[tuple[np.ndarray, bool], float]:
-        """Return the state after the symbol ``x ()``, and the symbol's log-probability in nats."""
+        """Return the state after one more symbol, and the log-probability of this symbol in nats.
+
+        Args:
+            at: the state before: the last symbols ``(k,)``, and True if nothing has been scored yet.
+            x: the symbol, ``()``.
+        """
         recent, is_first = at
         p = self._probability(recent, int(x))
         nats = math.log(p) if p > 0 else -math.inf
@@ -127,7 +143,7 @@ def adaptive_log_probs(
 ) -> np.ndarray:
     """Return the log-probabilities of the next event after each of n histories in nats, ``(n, V)``.
 
-    They are ``(n, V + 1)`` with the end last if ends are events.
+    They are ``(n, V + 1)`` with the end last if ends of sequences are events. V is the number of symbols.
 
     Args:
         tables: fitted tables.

@@ -16,9 +16,10 @@ NONE = -1  # there is no symbol so far back
 
 @dataclass(frozen=True)
 class Events:
-    """N events of several sequences, laid end to end in one array, each sequence after a start symbol of its own.
+    """N events (symbols and ends) of several sequences, end to end in one array, each sequence after a start symbol.
 
-    The start (as context) and the end (as event) share the code V, because neither ever occurs in the other's place.
+    The start (as context) and the end (as event) share the code V, the number of symbols, because neither ever occurs
+    in the other's place.
 
     Attributes:
         stream: all symbols of all sequences, with their starts.
@@ -40,9 +41,12 @@ class Events:
 
     @classmethod
     def from_examples(cls, examples: list[Example], size: int, has_end: bool) -> Events:
-        """Return the events of examples: their values and, if ``has_end``, their ends; sources are context only.
+        """Return the events of encoded sequences: their values and perhaps their ends.
 
-        ``size`` is the number of symbols V.
+        Args:
+            examples: the sequences; a source (the x of a model of y given x) is context only.
+            size: number of symbols V.
+            has_end: True if the end of each sequence is an event, with the code V.
         """
         if all(example.source is None for example in examples):
             return cls._without_sources(examples, size, has_end)
@@ -63,7 +67,13 @@ class Events:
 
     @classmethod
     def _without_sources(cls, examples: list[Example], size: int, has_end: bool) -> Events:
-        """Return the events of examples without sources, computed for all sequences at once."""
+        """Return the events of encoded sequences without sources, computed for all of them at once.
+
+        Args:
+            examples: the sequences.
+            size: number of symbols V.
+            has_end: True if the end of each sequence is an event, with the code V.
+        """
         values = np.concatenate([np.asarray(example.values) for example in examples]).astype(np.int64)
         n_values = np.array([len(example.values) for example in examples])
         stops = np.cumsum(n_values)
@@ -84,9 +94,9 @@ class Events:
         )
 
     def contexts(self) -> Iterator[np.ndarray]:
-        """Yield the symbol before each event ``(N,)``, then the one before that, and so on without end.
+        """Yield the symbol before each of the N events ``(N,)``, then the one before that, and so on without end.
 
-        Before the start of a sequence the symbol is ``NONE``.
+        Before the start of a sequence the symbol is ``NONE``, -1.
         """
         back = 0
         while True:

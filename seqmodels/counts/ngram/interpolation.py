@@ -34,11 +34,14 @@ PRIOR_STEPS = 5.0  # number of held-out steps that the initial weights count as,
 
 @dataclass(frozen=True)
 class Components:
-    """The two distributions that are interpolated for contexts of one length, at N events.
+    """The trained distribution and that of the sequence so far, after contexts of one length, which are interpolated.
+
+    They are given at N events, each a symbol or the end of its sequence. V is the number of symbols. The weights of the
+    interpolation depend on two classes of the context.
 
     Attributes:
-        trained_class: class of the trained context by its backoff, ``(N,)``; it selects the weights.
-        read_class: class of the context by its counts in the sequence, ``(N,)``; it selects the weights.
+        trained_class: class of the trained context by its backoff (the weight it leaves to shorter contexts), ``(N,)``.
+        read_class: class of the context by its counts in the sequence, ``(N,)``.
         trained: trained probability of the event without what shorter contexts add, ``(N,)``; or of all events, ``(N, V
             + 1)``.
         read: relative frequency in the sequence so far of the event, or of all events, in the same shape.
@@ -54,10 +57,10 @@ class Components:
 
 
 def read_class(counts: ReadCounts) -> np.ndarray:
-    """Return the class of each context by its counts in the sequence, ``(N,)`` integers from 0 to ``N_READ - 1``.
+    """Return the class of each of N contexts by its counts in the sequence, ``(N,)`` integers from 0 to ``N_READ - 1``.
 
     It depends on how often the context was read and on how many different events followed; 0 means that it was never
-    read.
+    read. The class selects the weights of an ``Interpolation``.
     """
     size = np.searchsorted(SIZE_EDGES, counts.total, side="right")
     spread = np.where(counts.types <= 1, 0, np.where(2 * counts.types <= counts.total, 1, 2))
@@ -69,9 +72,11 @@ def components(
 ) -> list[Components]:
     """Return the distributions to interpolate at N events, for each length of context, the shortest first.
 
+    An event is a symbol or, with the code V (the number of symbols), the end of a sequence.
+
     Args:
         tables: fitted tables.
-        context_ids: for each length, the ids of the contexts, ``(N,)``.
+        context_ids: for each length, the rows of the contexts in the tables, ``(N,)``; -1 if never seen.
         event: the events ``(N,)``, or all events, ``(1, V + 1)``.
         counts: for each length, the counts within the sequence.
     """
@@ -90,7 +95,9 @@ def components(
 
 @dataclass(frozen=True)
 class Interpolation:
-    """The weights of the interpolation ``p_k = a read_k + b trained_k + c p_{k-1}`` over lengths k of context.
+    """The weights of counts of the sequence so far, of trained counts and of shorter contexts, for each length k.
+
+    The probability of an event is ``p_k = a read_k + b trained_k + c p_{k-1}``.
 
     Attributes:
         weights: a, b and c for each length of context, the shortest first, and each class of trained and of read
@@ -101,8 +108,10 @@ class Interpolation:
 
     @classmethod
     def before_learning(cls, order: int) -> Self:
-        """Return initial weights: mostly trained probabilities, and more weight on what was read the more often it was
-        read.
+        """Return initial weights: mostly on trained probabilities; counts of the sequence get more the larger they are.
+
+        Args:
+            order: number of lengths of context.
         """
         left = np.append(BACKOFF_EDGES, 0.8)
         left = np.concatenate([[1.0], left])  # left by the trained context, for each class
@@ -115,7 +124,7 @@ class Interpolation:
         return cls(weights)
 
     def learn(self, levels: list[Components], uniform: float, event_weights: np.ndarray) -> Interpolation:
-        """Return weights learned by EM on held-out events.
+        """Return weights learned by EM on N held-out events (symbols and ends of sequences).
 
         The present weights count as ``PRIOR_STEPS`` events in each class, so that a class that never occurs keeps them.
 
@@ -152,8 +161,11 @@ class Interpolation:
     def probability(self, levels: list[Components], uniform: float) -> np.ndarray:
         """Return the interpolated probability of one event, ``(N,)``, or of all events, ``(N, V + 1)``, at N steps.
 
-        The shape is that of ``trained`` in ``levels``, the distributions for each length of context, the shortest
-        first. ``uniform`` is the probability of an event before any context is used.
+        The shape is that of ``trained`` in ``levels``. V is the number of symbols.
+
+        Args:
+            levels: distributions to interpolate, for each length of context, the shortest first.
+            uniform: probability of an event before any context is used.
         """
         p = np.full(levels[0].read.shape, uniform)
         for k, level in enumerate(levels):
@@ -164,7 +176,11 @@ class Interpolation:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], order: int) -> Self:
-        """Return the interpolation that a file describes.
+        """Return the interpolation whose weights a file holds.
+
+        Args:
+            state: the array ``weights`` by its name.
+            order: number of lengths of context.
 
         Raises:
             ValueError: if the numbers are not valid weights.

@@ -117,8 +117,9 @@ class NGram(CountModel):
         return self._nats_per_unit_of_training(train)
 
     def _tables(self, examples: list[Example]) -> tuple[Tables, int]:
-        """Return the tables fitted to the examples, and the smallest count of the n-grams of two or more symbols in
-        them.
+        """Return the tables fitted to the examples, and the smallest count of an n-gram of two or more symbols in them.
+
+        It is ``min_count``, or more if there would be more than ``max_strings`` such n-grams.
         """
         size, has_end, most = self.encoding_.size, self.length_ == "stop", self._most_strings(examples)
         if _are_on_disk(examples):
@@ -263,7 +264,10 @@ def _are_on_disk(examples: list[Example]) -> bool:
 
 
 def _hold_out(examples: list[Example], random_state: int) -> tuple[list[Example], list[Example]]:
-    """Split examples into those to count, and those to learn interpolation weights on, about a tenth of the steps."""
+    """Split examples into those to count, and those to learn interpolation weights on, about a tenth of the steps.
+
+    If there are few examples, the last tenth of each long one is held out, else whole examples, chosen at random.
+    """
     if len(examples) < MIN_SEQUENCES_TO_HOLD_OUT:
         long = [example for example in examples if len(example.values) >= MIN_STEPS_TO_CUT]
         short = [example for example in examples if len(example.values) < MIN_STEPS_TO_CUT]
@@ -278,7 +282,7 @@ def _hold_out(examples: list[Example], random_state: int) -> tuple[list[Example]
 
 
 def _tail(example: Example, at: int) -> Example:
-    """Return the steps of an example from ``at`` on, with earlier steps as their past.
+    """Return the steps of an example from ``at`` on, with earlier steps as their past, which is read but not scored.
 
     After a source the past is all earlier steps, otherwise the last ``PAST_OF_TEST``.
     """

@@ -14,7 +14,9 @@ from seqmodels.counts.ngram.events import NONE, Events
 
 @dataclass(frozen=True)
 class ReadCounts:
-    """Counts within each sequence before each of N events, for contexts of one length.
+    """The counts of what followed the context of each of N events before, within its sequence, for one context length.
+
+    V is the number of symbols; an event is a symbol or the end.
 
     Args:
         total: how often the context of each event occurred before, ``(N,)``.
@@ -29,7 +31,13 @@ class ReadCounts:
 
 
 def read_counts(events: Events, order: int, base: int) -> Iterator[ReadCounts]:
-    """Yield the counts before each event for contexts of 0 to ``order - 1`` symbols; ``base`` is V + 1."""
+    """Yield the counts within the sequence before each event, for contexts of 0 to ``order - 1`` symbols.
+
+    Args:
+        events: the events (symbols and ends) of several sequences.
+        order: number of lengths of context.
+        base: number of symbols plus one, V + 1.
+    """
     contexts = np.repeat(np.arange(len(events.lengths)), events.lengths)  # the empty one of each sequence
     for k, symbols in enumerate(islice(events.contexts(), order)):
         is_context = contexts != NONE
@@ -52,7 +60,12 @@ def _n_before(codes: np.ndarray) -> np.ndarray:
 
 
 def _n_and_sum_before(codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each of ``codes (N,)`` how often an equal one occurred earlier, and the sum of ``values`` there."""
+    """Return how often each of N codes occurred earlier, and the sum of ``values`` where it did, both ``(N,)``.
+
+    Args:
+        codes: the codes, ``(N,)``.
+        values: number to sum at each code, ``(N,)``.
+    """
     order = np.argsort(codes, kind="stable")
     ordered, sums = codes[order], np.cumsum(values[order]) - values[order]
     is_first = np.append(True, ordered[1:] != ordered[:-1])[: len(codes)]
@@ -71,10 +84,12 @@ Key = tuple[int, ...]  # a context, the last symbol first
 class CountLearner(StepLearner):
     """The counts of one sequence: how often each event followed each context of up to ``order - 1`` symbols.
 
+    An event is a symbol or, with the code V (the number of symbols), the end.
+
     Args:
         order: length of the longest n-grams.
         base: number of symbols plus one, V + 1.
-        counts: count of each event by context.
+        counts: count of each event by context, a tuple of symbols with the last one first.
     """
 
     order: int
@@ -104,7 +119,10 @@ class CountLearner(StepLearner):
         return CountLearner(self.is_adaptive, self.order, self.base, counts)
 
     def predict(self, history: ReadHistory) -> np.ndarray:
-        """Return how often each event followed the contexts that ``history`` ends with, ``(order, V + 1)``."""
+        """Return how often each event followed the contexts that ``history`` ends with, ``(order, V + 1)``.
+
+        Row k is the context of k symbols, and column V, the number of symbols, is the end.
+        """
         table = np.zeros((self.order, self.base))
         for k, key in enumerate(self._contexts(history)):
             for event, count in self.counts.get(key, {}).items():

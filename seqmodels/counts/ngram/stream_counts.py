@@ -23,7 +23,7 @@ LARGEST_CODE = 2**63
 
 @dataclass(frozen=True)
 class EventStream:
-    """The events of one encoded sequence on disk, read one slice at a time.
+    """The events of one encoded sequence on disk (its symbols and perhaps its end), read one slice at a time.
 
     Event i follows the symbols at i - 1, i - 2 and so on; the start symbol is at -1, with nothing before it.
 
@@ -43,7 +43,7 @@ class EventStream:
     def symbols(self, first: int, stop: int) -> np.ndarray:
         """Return the symbols from index ``first`` to ``stop - 1``, int64 ``(stop - first,)``.
 
-        Index -1 is the start symbol, 0 the first of n events, and n the end symbol; start and end have the number
+        Index -1 is the start symbol, 0 the first of n symbols, and n the end symbol; start and end have the number
         ``size``.
         """
         n = len(self.example.values)
@@ -55,10 +55,10 @@ class EventStream:
         return np.concatenate(parts)
 
     def contexts(self, first: int, stop: int, n: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """Return the ``n`` symbols before each of the events ``first .. stop - 1``, and these N events ``(N,)``.
+        """Return the ``n`` symbols before each of the N events ``first .. stop - 1``, and these events ``(N,)``.
 
         The symbols are a list of ``n`` arrays ``(N,)``: the symbol before each event, the one before it, and so on;
-        ``NONE`` before the start.
+        ``NONE``, -1, before the start.
         """
         low = max(-1, first - n)
         known = self.symbols(low, stop)
@@ -67,12 +67,23 @@ class EventStream:
 
 
 def packs(order: int, size: int) -> bool:
-    """Return True if every n-gram of ``order`` symbols out of ``size`` fits into a number of 63 bits."""
+    """Return True if every n-gram of ``order`` symbols fits into a number of 63 bits with the symbols as digits.
+
+    Args:
+        order: length of the n-grams.
+        size: number of symbols.
+    """
     return bool((size + 1) ** order < LARGEST_CODE)
 
 
 def in_blocks(stream: EventStream, first: int, at_once: int) -> Iterator[tuple[int, int]]:
-    """Return an iterator over consecutive ranges ``(start, stop)`` of at most ``at_once`` events, from ``first`` on."""
+    """Return an iterator over consecutive ranges ``(start, stop)`` of events that together cover the stream.
+
+    Args:
+        stream: the events of one sequence.
+        first: index of the first event.
+        at_once: largest number of events of a range.
+    """
     return ((a, min(a + at_once, len(stream))) for a in range(first, len(stream), at_once))
 
 
@@ -93,7 +104,10 @@ class Run:
 
     @classmethod
     def of(cls, codes: np.ndarray, weight: float = 1.0) -> Run:
-        """Return the table of ``codes (N,)``, which are sorted in place, each counted ``weight`` times."""
+        """Return the sorted table of the different numbers in ``codes (N,)``, each occurrence counted ``weight`` times.
+
+        ``codes`` is sorted in place.
+        """
         codes.sort()
         first = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))[: len(codes)]
         return cls(codes[first], np.diff(first, append=len(codes)) * weight)
@@ -109,8 +123,9 @@ class Run:
 
 
 class Runs:
-    """A collection of sorted tables that merges each with others of about its size, so that every code is moved few
-    times.
+    """A collection of sorted tables of n-grams that merges each new one with others of about its size.
+
+    So every code is moved few times until all tables are merged into one (``total``).
     """
 
     def __init__(self) -> None:
@@ -133,7 +148,10 @@ class Runs:
 
 
 def packed(contexts: Sequence[np.ndarray], event: np.ndarray, base: int) -> np.ndarray:
-    """Return each of N n-grams as one number, ``(N,)``, ordered by the symbol before the event, then the one before it.
+    """Return each of N n-grams as one number, ``(N,)``, whose digits are the symbols before the event, and the event.
+
+    The symbol just before the event is the first digit, so that sorted numbers are in the order of that symbol, then of
+    the one before it.
 
     Args:
         contexts: arrays ``(N,)`` of the symbols before each event, last first.
@@ -149,7 +167,16 @@ def packed(contexts: Sequence[np.ndarray], event: np.ndarray, base: int) -> np.n
 
 
 def unpacked(codes: np.ndarray, n: int, base: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the ``n`` symbols before each event, last first, and the event, from numbers that ``packed`` returned."""
+    """Return the symbols and the event of each of N n-grams from the numbers that ``packed`` returned.
+
+    Args:
+        codes: the numbers, ``(N,)``.
+        n: number of symbols before each event.
+        base: the base of the numbers.
+
+    Returns:
+        A list of ``n`` arrays ``(N,)`` of the symbols before each event, last first, and the events, ``(N,)``.
+    """
     rest, event = np.divmod(codes, base)
     symbols: list[np.ndarray] = []
     for _ in range(n):
@@ -159,8 +186,9 @@ def unpacked(codes: np.ndarray, n: int, base: int) -> tuple[list[np.ndarray], np
 
 
 def packed_run(streams: Sequence[EventStream], n: int) -> Run:
-    """Return the table of all n-grams of ``n`` symbols and an event, for the events that have so many symbols before
-    them.
+    """Return the sorted table of all n-grams of ``n`` symbols and the event after them, counted in sequences on disk.
+
+    Events that have fewer symbols before them are left out.
     """
     runs = Runs()
     for stream in streams:
@@ -176,6 +204,10 @@ def packed_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
 
     The code of each n-gram, its ``longest + 1`` symbols as digits, must fit into 63 bits. The tables are equal to those
     of ``counts.count`` to the last digit.
+
+    Args:
+        streams: the sequences on disk.
+        longest: number of symbols of the longest context.
     """
     base = streams[0].size + 1
     runs = [packed_run(streams, longest)]  # one run for each length of context
@@ -208,7 +240,7 @@ def packed_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
 
 
 def _first_events(streams: Sequence[EventStream], n: int) -> Run:
-    """Return the table of the n-grams that begin with the start symbol and have ``n`` symbols before the event."""
+    """Return the sorted table of the n-grams of the start symbol, ``n - 1`` further symbols and an event after them."""
     runs = Runs()
     for stream in streams:
         if len(stream) >= n:

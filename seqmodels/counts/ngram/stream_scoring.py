@@ -14,7 +14,13 @@ SCORED_AT_ONCE = 1 << 20
 
 
 def write_stream_steps(tables: Tables, stream: EventStream, steps: Steps) -> None:
-    """Write the log-probability of each event of a sequence on disk into ``steps``, float64 nats."""
+    """Write the log-probability of each event of a sequence on disk into ``steps``, block by block, in float64 nats.
+
+    Args:
+        tables: fitted tables of an n-gram model.
+        stream: the events of the sequence: its symbols and perhaps its end.
+        steps: array of one number for each event, or an object that sums them.
+    """
     n = len(tables.levels) - 1
     for a, b in in_blocks(stream, 0, SCORED_AT_ONCE):
         contexts, event = stream.contexts(a, b, n)
@@ -25,9 +31,13 @@ def write_stream_steps(tables: Tables, stream: EventStream, steps: Steps) -> Non
 
 
 def log_prob_of_training(tables: Tables, streams: Sequence[EventStream]) -> float:
-    """Return the log-probability of all events of sequences on disk, weighted by sequence, in nats.
+    """Return the log-probability of all events of sequences on disk in nats, each multiplied by its sequence's weight.
 
-    Each different n-gram is looked up only once if n-grams fit into numbers.
+    Each different n-gram is looked up only once if n-grams fit into numbers of 63 bits.
+
+    Args:
+        tables: fitted tables of an n-gram model.
+        streams: the sequences.
     """
     n = len(tables.levels) - 1
     total = 0.0
@@ -88,7 +98,10 @@ def _context_ids(tables: Tables, contexts: list[np.ndarray], n: int) -> list[np.
 
 
 def _log_going_on(tables: Tables) -> float:
-    """Return the log-probability that the first event is not the end, by which its probability is divided."""
+    """Return the log-probability in nats that the first event is not the end of the sequence.
+
+    The first event's probability is divided by it, because sequences are not empty. It is 0 if ends are no events.
+    """
     if not tables.has_end:
         return 0.0
     start = np.array([tables.size])

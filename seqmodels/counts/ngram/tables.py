@@ -16,11 +16,14 @@ from seqmodels.counts.ngram.smoothing import Smoothing, smooth
 
 @dataclass(frozen=True)
 class Level:
-    """The C contexts of one length and the G n-grams of a context and an event, coded as in ``Counts``.
+    """The fitted probabilities of the C contexts of one length and of the G n-grams of such a context and an event.
+
+    The parent of a context is the context without its oldest symbol, and the id of a context is its row. V is the
+    number of symbols.
 
     Attributes:
-        contexts: sorted codes of the contexts, ``(C,)``.
-        grams: sorted codes of the n-grams, ``(G,)``.
+        contexts: sorted codes ``id of the parent * (V + 1) + oldest symbol`` of the contexts, ``(C,)``.
+        grams: sorted codes ``id of the context * (V + 1) + event`` of the n-grams, ``(G,)``.
         backoff: probability that each context leaves to shorter ones, ``(C,)``.
         share: probability of each n-gram's event in its context, without what shorter contexts add, ``(G,)``.
     """
@@ -31,15 +34,15 @@ class Level:
     share: np.ndarray
 
     def pruned(self, is_kept: np.ndarray, new_parents: np.ndarray, base: int) -> tuple[Level, np.ndarray]:
-        """Return the level with only the n-grams ``is_kept (G,)`` and the contexts that still have one.
+        """Return the level with only the n-grams of a mask, and the contexts that still have one.
 
-        The shares of the others go to shorter contexts. The parent of a context that stays also stays, because an
-        n-gram occurs at least as often without its oldest symbol.
+        The shares of the others go to shorter contexts. The parent of a context (the context without its oldest symbol)
+        stays whenever the context does, because an n-gram occurs at least as often without its oldest symbol.
 
         Args:
             is_kept: mask of the n-grams that stay, ``(G,)``.
             new_parents: new id of each context one symbol shorter.
-            base: V + 1.
+            base: number of symbols plus one, V + 1.
 
         Returns:
             The level, and the new id of each context, ``(C,)``, ``NONE`` for contexts without an n-gram.
@@ -60,7 +63,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Tables:
-    """The conditional distributions ``p(event | symbols before)`` of an n-gram model.
+    """The conditional distributions ``p(event | symbols before)`` of an n-gram model; an event is a symbol or the end.
 
     Attributes:
         levels: tables for contexts of 0, 1, ... symbols.
@@ -76,10 +79,14 @@ class Tables:
     def from_counts(
         cls, counts: list[Counts], size: int, has_end: bool, smoothing: Smoothing, min_count: float = 1
     ) -> Self:
-        """Return tables with the smoothed counts of every order, without n-grams that occur less than ``min_count``
-        times.
+        """Return tables with the smoothed counts of every order, without rare n-grams.
 
-        Single symbols are never left out. ``size`` and ``has_end`` are as for the class.
+        Args:
+            counts: counts of n-grams for each length of context from 0 on.
+            size: number of symbols V.
+            has_end: True if the end of a sequence is an event, whose code is V.
+            smoothing: method of smoothing.
+            min_count: n-grams of two or more symbols that occur less often are left out; single symbols never are.
         """
         levels: list[Level] = []
         new_ids = np.zeros(1, np.int64)  # new ids of the contexts that are one symbol shorter
@@ -104,10 +111,11 @@ class Tables:
         return 1 / (self.size + self.has_end)
 
     def context_ids(self, contexts: Iterable[np.ndarray]) -> list[np.ndarray]:
-        """Return, for each length of context, the id of the context of each history; ``NONE`` if it was never seen.
+        """Return, for each length, the row of the context of each of N histories, ``(N,)``; -1 if it was never seen.
 
-        ``contexts`` yields the last symbol of each history, then the one before it, and so on; ``NONE`` before the
-        start.
+        Args:
+            contexts: arrays ``(N,)``: the last symbol of each history, then the one before it, and so on; -1 before the
+                start.
         """
         ids: list[np.ndarray] = []
         for level, symbols in zip(self.levels[1:], contexts, strict=False):
@@ -120,7 +128,10 @@ class Tables:
     def probability(self, context_ids: list[np.ndarray], event: np.ndarray) -> np.ndarray:
         """Return the probability of each event after its context, in the shape of ``event``.
 
-        ``context_ids`` has an array of ids for each length of context, which must broadcast to that shape.
+        Args:
+            context_ids: for each length of context, ids (rows in the tables) that broadcast to that shape; -1 if never
+                seen.
+            event: the events: symbols, or V (the number of symbols) for the end.
         """
         p = np.full(event.shape, 1 / (self.size + self.has_end))  # below the first order: uniform
         for level, context_id in zip(self.levels, context_ids, strict=False):
@@ -132,17 +143,25 @@ class Tables:
     def share(self, level: Level, context_ids: np.ndarray, event: np.ndarray) -> np.ndarray:
         """Return the probability of each event in contexts of one length, without what shorter contexts add.
 
-        It is 0 if the context or the n-gram was never seen. ``context_ids`` must broadcast to the shape of ``event``.
+        It is 0 if the context or the n-gram was never seen.
+
+        Args:
+            level: table for contexts of this length.
+            context_ids: ids (rows) of the contexts, which broadcast to the shape of ``event``; -1 if never seen.
+            event: the events: symbols, or V (the number of symbols) for the end.
         """
         code = np.where(context_ids == NONE, NONE, context_ids * (self.size + 1) + event)
         gram = _find(level.grams, code)
         return np.where(gram == NONE, 0.0, level.share[gram])
 
     def probability_of_all(self, context_ids: list[np.ndarray]) -> np.ndarray:
-        """Return the probability of every event after each of N contexts, ``(N, V)``, or ``(N, V + 1)`` with the end
-        last.
+        """Return the probability of every event after each of N contexts, ``(N, V)``, or ``(N, V + 1)`` with the end.
 
-        ``context_ids`` has an array of ids ``(N,)`` for each length of context.
+        V is the number of symbols.
+
+        Args:
+            context_ids: for each length of context, ids (rows in the tables) of the contexts, ``(N,)``; -1 if never
+                seen.
         """
         n, size = len(context_ids[0]), self.size + self.has_end
         p = np.full((n, size), 1 / size)
@@ -158,12 +177,17 @@ class Tables:
         return p
 
     def to_state(self) -> dict[str, Any]:
-        """Return the arrays of each level under its number, as ``from_state`` takes them."""
+        """Return the arrays of each level by name, under the level's number, as ``from_state`` takes them."""
         return {str(i): vars(level) for i, level in enumerate(self.levels)}
 
     @classmethod
     def from_state(cls, state: dict[str, Any], size: int, has_end: bool) -> Self:
         """Return the tables that ``to_state`` described.
+
+        Args:
+            state: arrays of each length of context, by name under its number.
+            size: number of symbols V.
+            has_end: True if the end of a sequence is an event, whose code is V.
 
         Raises:
             ValueError: if the numbers are not probabilities.
@@ -178,9 +202,12 @@ class Tables:
 
 
 def _checked(state: dict[str, Any], n_before: int, base: int) -> Level:
-    """Return the level with contexts of one length that a file holds, after checking it.
+    """Return the table for contexts of one length that a file holds, after checking its numbers.
 
-    ``n_before`` is the number of contexts one symbol shorter, and ``base`` is V + 1.
+    Args:
+        state: arrays of the table by name.
+        n_before: number of contexts one symbol shorter.
+        base: number of symbols plus one, V + 1.
     """
     contexts = check_codes("contexts", array_of(state, "contexts", np.int64, (None,)), n_before, base)
     grams = check_codes("grams", array_of(state, "grams", np.int64, (None,)), len(contexts), base)

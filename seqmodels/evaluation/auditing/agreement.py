@@ -32,10 +32,13 @@ MAX_COORDINATES = 6  # most features of vectors that are tested one by one
 
 
 def units(subject: Subject) -> Finding:
-    """Check that the model of ``subject`` gives one log-probability for each unit and each scored end.
+    """Check that an audited model gives one log-probability for each unit and each scored end.
 
-    ``log_prob`` must be the sum of a sequence's log-probabilities, and ``score`` the sum over all sequences divided by
-    the number of units. Methods that the model lacks are not checked.
+    A unit is a frame, byte or symbol. ``log_prob`` must be the sum of a sequence's log-probabilities, and ``score`` the
+    sum over all sequences divided by the number of units. Methods that the model lacks are not checked.
+
+    Args:
+        subject: the audited model with its sequences.
     """
     cases, unit = subject.cases, subject.measure.unit
     steps = subject.score(cases)
@@ -67,7 +70,11 @@ def units(subject: Subject) -> Finding:
 def finite(subject: Subject, others: list[Subject]) -> Finding:
     """Check that no log-probability is NaN or +inf, nor above 0 if the model has no density.
 
-    All figures that the models of ``subject`` and ``others`` have returned in the audit so far are covered.
+    All log-probabilities that the models have returned in the audit so far are covered.
+
+    Args:
+        subject: the audited model with its sequences.
+        others: the same model in other forms, such as one that scores encoded symbols.
     """
     wrong = [each.not_finite for each in (subject, *others) if each.not_finite]
     largest = max(each.largest for each in (subject, *others))
@@ -83,8 +90,11 @@ def finite(subject: Subject, others: list[Subject]) -> Finding:
 def cursor_equals_batch(subject: Subject) -> Finding:
     """Check that the model's ``stream()``, which reads step by step, gives the log-probabilities of ``log_prob_steps``.
 
-    Two sequences of ``subject`` are read in turns by two streams, which shows whether streams share a state. The rule
-    is not checked if the model has no ``stream`` method.
+    Two sequences are read in turns by two streams, which shows whether streams share a state. The rule is not checked
+    if the model has no ``stream`` method.
+
+    Args:
+        subject: the audited model with its sequences.
     """
     if not isinstance(subject.model, Streamer):
         return not_checked(CURSOR, "the model has no stream method")
@@ -105,8 +115,12 @@ def cursor_equals_batch(subject: Subject) -> Finding:
 def _first_units(item: Any, is_bound: bool) -> np.ndarray:
     """Return the index of the first unit that each update of a stream reads, then the index of the end, as one array.
 
-    A unit is a byte of a text, else a step. An update reads one step (a character of a text), or the whole ``item`` if
-    ``is_bound``, because the likelihood is then a lower bound of a whole sequence.
+    A unit is a byte of a text, else a step. An update reads one step (a character of a text), or a whole sequence.
+
+    Args:
+        item: the sequence.
+        is_bound: whether an update reads the whole sequence, because its likelihood is a lower bound of a whole
+            sequence.
     """
     if is_bound:
         return np.array([0, n_units_of(item)])
@@ -116,7 +130,15 @@ def _first_units(item: Any, is_bound: bool) -> np.ndarray:
 
 
 def _streamed(subject: Subject, cases: list[Case]) -> list[np.ndarray]:
-    """Read the cases in turns, each by a stream; return log p of each update in nats, an array for each case."""
+    """Read several sequences in turns, each by a stream of its own; return log p of each update in nats.
+
+    Args:
+        subject: the audited model.
+        cases: the sequences.
+
+    Returns:
+        An array for each sequence, with a last value for its end if ends are scored.
+    """
     model: Any = subject.model
     streams = [model.stream(**({"source": c.source} if subject.measure.conditional else {})) for c in cases]
     steps: list[list[float]] = [[] for _ in cases]
@@ -136,11 +158,16 @@ def _streamed(subject: Subject, cases: list[Case]) -> list[np.ndarray]:
 
 
 def samples_follow_scores(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check that values drawn from the model of ``subject`` are as frequent as their probabilities say.
+    """Check that values drawn from an audited model are as frequent as their probabilities say.
 
-    They are drawn after prefixes of its sequences, and within drawn sequences. ``effort`` limits the number of
-    prefixes, draws and scored steps, and ``alpha`` is the largest probability with which chance makes the rule look
-    broken. The rule is not checked if the model cannot be drawn from.
+    They are drawn after prefixes of its sequences, and within drawn sequences. The rule is not checked if the model
+    cannot be drawn from.
+
+    Args:
+        subject: the audited model with its sequences.
+        effort: limits of the number of prefixes, draws and scored steps.
+        alpha: the largest probability with which chance makes the rule look broken.
+        rng: generator of random numbers.
     """
     if not isinstance(subject.model, SequenceSampler):
         return not_checked(SAMPLES, "the model has no sample method")
@@ -154,7 +181,13 @@ def samples_follow_scores(subject: Subject, effort: Effort, alpha: float, rng: n
 def _frequencies(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
     """Check by e-values that values drawn for the next step are as frequent as scored, if all values can be listed.
 
-    The arguments are described in ``samples_follow_scores``.
+    An e-value is a statistic whose mean is at most one if the hypothesis is true.
+
+    Args:
+        subject: the audited model with its sequences.
+        effort: limits of the number of prefixes, draws and scored steps.
+        alpha: the largest probability with which chance makes the rule look broken.
+        rng: generator of random numbers.
     """
     outcomes = subject.outcomes or []
     index = {_key(value): i for i, value in enumerate(outcomes)}
@@ -191,9 +224,15 @@ def _frequencies(subject: Subject, effort: Effort, alpha: float, rng: np.random.
 def _along_paths(subject: Subject, effort: Effort, rng: np.random.Generator, index: dict[str, int]) -> list[float]:
     """Return log e-values against the hypothesis that steps within drawn sequences follow the model's predictions.
 
-    There is one for each exponent in ``POWERS``, the alternatives of ``log_evidence_of_powers``. Each uses one random
-    step of each drawn sequence, scored given the steps drawn before it. ``index`` maps the key of each value to its
-    position among all values. The list is empty if targets are as long as their sources.
+    An e-value is a statistic whose mean is at most one if the hypothesis is true. There is one for each exponent in
+    ``POWERS``, the alternatives of ``log_evidence_of_powers``. Each uses one random step of each drawn sequence, scored
+    given the steps drawn before it. The list is empty if targets are as long as their sources.
+
+    Args:
+        subject: the audited model with its sequences.
+        effort: limits of the number of draws and scored steps.
+        rng: generator of random numbers.
+        index: position among all values of each value, by its key.
     """
     case, n_values, n_steps = subject.cases[0], len(index), PATH_STEPS
     if subject.is_tagger:
@@ -213,9 +252,11 @@ def _along_paths(subject: Subject, effort: Effort, rng: np.random.Generator, ind
 
 
 def _ends(kind: Values, outcomes: Sequence[Any] | None) -> tuple[float, float]:
-    """Return the least and the largest value of a feature of this kind that a Metropolis move may reach.
+    """Return the least and the largest value of a feature that a Metropolis move may reach.
 
-    ``outcomes`` are the grid points of a feature of rounded values, ``(1,)`` each; None for other features.
+    Args:
+        kind: kind of the feature's values, such as ``"bits"`` or ``"rounded"``.
+        outcomes: grid points of a feature of rounded values, ``(1,)`` each; None for other features.
     """
     if kind == "rounded" and outcomes is not None:
         return float(outcomes[0][0]), float(outcomes[-1][0])
@@ -223,10 +264,13 @@ def _ends(kind: Values, outcomes: Sequence[Any] | None) -> tuple[float, float]:
 
 
 def _counts(drawn: list[Any], t: int, index: dict[str, int], n: int) -> np.ndarray:
-    """Return how often each value stands at step t of the drawn sequences, ``(n,)``.
+    """Return how often each of n values stands at step ``t`` of the drawn sequences, ``(n,)``.
 
-    ``index`` maps the key of each value to its position. If ends are scored, the last entry counts sequences that ended
-    before step t.
+    Args:
+        drawn: the sequences.
+        t: index of the step.
+        index: position of each value, by its key.
+        n: number of values, with the end as the last if ends are scored; it counts sequences that ended before step t.
     """
     counts = np.zeros(n, dtype=int)
     for each in drawn:
@@ -247,7 +291,13 @@ def _reversible(subject: Subject, effort: Effort, alpha: float, rng: np.random.G
     If x was drawn from the scored density, then x and the point to which a reversible chain moves it are exchangeable,
     so that ``f(moved) - f(x)`` is symmetric about 0 for every f, whatever the density integrates to (Besag & Clifford
     1989, *Generalized Monte Carlo significance tests*). The functions f are the log-density, the features, and their
-    distances from the median. The arguments are described in ``samples_follow_scores``.
+    distances from the median.
+
+    Args:
+        subject: the audited model with its sequences.
+        effort: limits of the number of prefixes, draws and scored steps.
+        alpha: the largest probability with which chance makes the rule look broken.
+        rng: generator of random numbers.
     """
     n_drawn = 0
     moves: dict[str, list[tuple[str, np.ndarray, np.ndarray]]] = {}  # for each f: where, values before and after

@@ -30,7 +30,7 @@ LEAD_BYTES = (*range(128), *range(0xC2, 0xF5))  # bytes that a character of UTF-
 
 
 class StepScorer(Protocol):
-    """The one method that an audited model must have, which every ``SequenceModel`` has: ``log_prob_steps``.
+    """Protocol of the one method that an audited model must have, ``log_prob_steps``; every ``SequenceModel`` has it.
 
     A model of p(y | x) takes ``(X, y)``.
     """
@@ -40,50 +40,58 @@ class StepScorer(Protocol):
 
         The steps of a text are its bytes. If ends are events, the arrays are ``(T + 1,)``, and the last value belongs
         to the end.
+
+        Args:
+            X: the sequences, a list of texts, integer arrays ``(T,)`` or arrays ``(T, D)`` of D features.
         """
 
 
 @runtime_checkable
 class SequenceScorer(Protocol):
-    """A model that also returns the log-probability of whole sequences."""
+    """Protocol of a model that also returns the log-probability of whole sequences."""
 
     def log_prob(self, X: Any) -> Any:
-        """Return the log-probability of each sequence in nats, shape ``(n,)``."""
+        """Return the log-probability of each of n sequences in nats, shape ``(n,)``."""
 
 
 @runtime_checkable
 class MeanScorer(Protocol):
-    """A model that also has a mean score."""
+    """Protocol of a model that also has a mean score."""
 
     def score(self, X: Any) -> float:
-        """Return ``Σ log p / Σ units`` over all sequences, in nats per frame, byte or symbol."""
+        """Return ``Σ log p / Σ units`` over all sequences: the mean, in nats per frame, byte or symbol."""
 
 
 @runtime_checkable
 class SequenceSampler(Protocol):
-    """A model that sequences can be drawn from, with the arguments of ``SequenceModel.sample``."""
+    """Protocol of a model that sequences can be drawn from, with the arguments of ``SequenceModel.sample``."""
 
     def sample(self, n: int, *, length: int | None, prefix: Any, max_length: int, random_state: int) -> Sequence[Any]:
-        """Draw ``n`` sequences that begin with ``prefix``.
+        """Draw ``n`` sequences that begin with a prefix and continue by the model's predictions.
 
-        They go on for ``length`` steps or, if it is None, until their ends, at most ``max_length`` steps.
+        Args:
+            n: number of sequences.
+            length: number of steps after the prefix; None lets the sequences go on until their ends.
+            prefix: steps that all sequences begin with; None means none.
+            max_length: most steps after the prefix, if ``length`` is None.
+            random_state: seed of the draws.
         """
 
 
 @runtime_checkable
 class Streamer(Protocol):
-    """A model that can read one sequence step by step, as ``SequenceModel.stream`` does."""
+    """Protocol of a model that can read one sequence step by step, as ``SequenceModel.stream`` does."""
 
     def stream(self) -> Any:
-        """Return an object with ``update(x_t)``, which returns log p(x_t | past).
+        """Return an object whose method ``update(x_t)`` reads a step and returns its log p given the steps before.
 
-        If ends are events, it also has ``log_end()``.
+        If ends are events, it also has ``log_end()``, the log-probability that the sequence ends there.
         """
 
 
 @runtime_checkable
 class Measured(Protocol):
-    """A model that says what its log-probabilities measure."""
+    """Protocol of a model that says what its log-probabilities measure."""
 
     @property
     def measure_(self) -> Measure:
@@ -92,9 +100,12 @@ class Measured(Protocol):
 
 @dataclass(frozen=True)
 class Case:
-    """One sequence that an audit scores, cut to a length that it can afford, with its source and a name for messages.
+    """One sequence that an audit scores, cut to a length that the audit can afford.
 
-    ``source`` is None for p(x).
+    Attributes:
+        item: the sequence: a text or an array.
+        source: the source that it is the target of; None for p(x).
+        name: name of the sequence, for messages.
     """
 
     item: Any
@@ -106,7 +117,7 @@ class Case:
 
 
 def joined(*parts: Any) -> Any:
-    """Concatenate pieces of sequences, all texts or all arrays."""
+    """Concatenate pieces of a sequence, which are all texts or all arrays."""
     return "".join(parts) if isinstance(parts[0], str) else np.concatenate(parts)
 
 
@@ -154,7 +165,7 @@ class Subject:
 
     @property
     def has_density(self) -> bool:
-        """True if some feature has a density, so that figures may be above zero."""
+        """True if some feature has a density, so that log-probabilities may be above zero."""
         return any(each not in WHOLE for each in self.values)
 
     @property
@@ -163,9 +174,15 @@ class Subject:
         return self.measure.length == "stop"
 
     def score(self, cases: Sequence[Case]) -> list[np.ndarray]:
-        """Score the cases in one call; return log p of each unit (frame, byte or symbol) in nats, a list of ``(T,)``.
+        """Score sequences in one call of the model; return log p of each unit in nats, an array ``(T,)`` for each.
 
-        Raises ``ValueError`` if the model returns another number of arrays.
+        A unit is a frame, byte or symbol; if ends are scored, each array has one value more.
+
+        Args:
+            cases: the sequences.
+
+        Raises:
+            ValueError: the model returns another number of arrays.
         """
         items = [case.item for case in cases]
         model: Any = self.model
@@ -182,11 +199,21 @@ class Subject:
         return steps
 
     def alone(self, cases: Sequence[Case]) -> list[np.ndarray]:
-        """Score each case in a call of its own; return log p of each unit in nats, a list of ``(T,)``."""
+        """Score each sequence in a call of its own; return log p of each unit in nats, an array ``(T,)`` for each.
+
+        A unit is a frame, byte or symbol; if ends are scored, each array has one value more.
+
+        Args:
+            cases: the sequences.
+        """
         return [self.score([case])[0] for case in cases]
 
     def log_prob(self, cases: Sequence[Case]) -> np.ndarray | None:
-        """Return the model's ``log_prob`` of the cases in nats, ``(n,)``, or None if it has no such method."""
+        """Return the model's ``log_prob`` of n sequences, in nats, ``(n,)``, or None if it has no such method.
+
+        Args:
+            cases: the sequences.
+        """
         if not isinstance(self.model, SequenceScorer):
             return None
         items, model = [case.item for case in cases], self.model
@@ -195,7 +222,12 @@ class Subject:
         return np.asarray(scorer.log_prob(*given), dtype=np.float64)
 
     def _look_at(self, steps: list[np.ndarray], cases: Sequence[Case]) -> None:
-        """Update ``largest`` and ``not_finite`` with the log-probabilities of the steps of these cases."""
+        """Update ``largest`` and ``not_finite`` with log-probabilities that the model has returned.
+
+        Args:
+            steps: log-probabilities of the steps of each sequence, ``(T,)`` each.
+            cases: the sequences.
+        """
         figures = np.concatenate(steps) if steps else np.zeros(0)
         highest = np.inf if self.has_density else self.tolerance
         self.largest = max(self.largest, float(np.nanmax(figures, initial=-np.inf)))
@@ -206,10 +238,14 @@ class Subject:
             self.not_finite = f"{cases[i].name}, step {t - first[i]} has log p = {figures[t]:.6g}"
 
     def with_step(self, case: Case, t: int, values: Sequence[Any], *, in_place: bool) -> list[Case]:
-        """Return copies of the case, each with one of ``values`` as step t.
+        """Return copies of a sequence, each with one of several values as step ``t``.
 
-        If ``in_place`` is True, or targets are as long as their sources, the following steps stay; otherwise the copies
-        end there.
+        Args:
+            case: the sequence.
+            t: index of the step.
+            values: values of the step.
+            in_place: whether the following steps stay; they always do if targets are as long as their sources.
+                Otherwise the copies end after step t.
         """
         in_place = in_place or self.is_tagger
         rest = case.item[t + 1 :] if in_place else case.item[:0]
@@ -218,7 +254,7 @@ class Subject:
         return [replace(case, item=np.concatenate([case.item[:t], value[None], rest])) for value in values]
 
     def figures(self, case: Case, t: int, values: Sequence[Any], *, in_place: bool = False) -> np.ndarray:
-        """Return ``log p(x_t = value | x_<t)`` for each of ``values`` in nats, shape ``(n,)``.
+        """Return ``log p(x_t = value | x_<t)`` for each of n values in nats, shape ``(n,)``.
 
         Args:
             case: the sequence whose first t steps are given.
@@ -226,7 +262,8 @@ class Subject:
             values: n values of the step. The log-probability of a character is that of its first byte.
             in_place: whether the steps after t stay when the model scores the sequence; False cuts them off.
 
-        Raises ``ValueError`` if the model returns no log-probability for step t.
+        Raises:
+            ValueError: the model returns no log-probability for step t.
         """
         at = n_units_of(case.item[:t])
         size = max(1, MAX_STEPS_AT_ONCE // (len(case) if in_place or self.is_tagger else t + 1))
@@ -237,16 +274,28 @@ class Subject:
         return np.array([each[at] for part in scored for each in part])
 
     def log_end(self, case: Case, t: int) -> float:
-        """Return ``log p(end | x_<t)`` in nats; -inf if ends are not scored, and at t = 0."""
+        """Return ``log p(end | x_<t)`` in nats; -inf if ends are not scored, and at t = 0.
+
+        Args:
+            case: the sequence whose first t steps are given.
+            t: number of these steps.
+        """
         if not self.ends or t == 0:
             return -np.inf
         return float(self.score([replace(case, item=case.item[:t])])[0][-1])
 
     def draw(self, n: int, case: Case, t: int, seed: int, n_steps: int = 1) -> list[Any] | None:
-        """Draw ``n`` sequences that begin with the first t steps of the case and have ``n_steps`` more, or end before.
+        """Draw ``n`` sequences that begin with the first ``t`` steps of a given one and go on for at most ``n_steps``.
 
-        Return None if the model has no ``sample`` method, if the case is a text, or if no sequence can go on from
+        Return None if the model has no ``sample`` method, if the sequence is a text, or if no sequence can go on from
         there.
+
+        Args:
+            n: number of draws.
+            case: the given sequence.
+            t: number of steps that are kept.
+            seed: seed of the draws.
+            n_steps: number of steps that are drawn.
         """
         if not isinstance(self.model, SequenceSampler) or isinstance(case.item, str):
             return None
@@ -263,10 +312,14 @@ class Subject:
 
 
 def difference(steps: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
-    """Return the largest difference between ``steps`` and ``expected``, log-probabilities ``(T,)``, and its index.
+    """Return the largest difference between two arrays of log-probabilities, and the index of the step that has it.
 
     The difference is relative to the largest of the expected values and at least 1. It is infinite if one value is -inf
     and the other is not, if one is NaN, or if the lengths differ.
+
+    Args:
+        steps: log-probabilities of T steps, ``(T,)``.
+        expected: what they should be, ``(T,)``.
     """
     if len(steps) != len(expected):
         return np.inf, min(len(steps), len(expected))
@@ -281,7 +334,12 @@ def difference(steps: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
 
 
 def figure_at(steps: np.ndarray, t: int) -> str:
-    """Return ``steps[t]``, the log-probability of step t, as text, or ``"no figure"`` if there is none."""
+    """Return the log-probability of one step as text, or ``"no figure"`` if there is none.
+
+    Args:
+        steps: log-probabilities of T steps, ``(T,)``.
+        t: index of the step, which may lie beyond them.
+    """
     return f"{steps[t]:.6g}" if t < len(steps) else "no figure"
 
 
@@ -295,9 +353,11 @@ class EncodedModel:
         self._model = model
 
     def log_prob_steps(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """Return the log-probability of each step of encoded sequences in nats, a list of ``(T,)``.
+        """Return the log-probability of each step of encoded sequences in nats, an array ``(T,)`` for each.
 
-        ``X`` are the encoded sequences, or raw sources if ``y``, the encoded targets, is given.
+        Args:
+            X: encoded sequences, integer arrays, or raw sources if ``y`` is given.
+            y: encoded targets; None for a model of p(x).
         """
         if y is None:
             return self._model._steps([Example(np.asarray(x)) for x in X])
@@ -316,8 +376,13 @@ class EncodedModel:
     ) -> list[np.ndarray]:
         """Draw ``n`` sequences of encoded symbols, step by step, that begin with ``prefix``.
 
-        ``prefix`` is encoded, and ``source``, of a conditional model, is raw. The sequences have ``length`` steps or,
-        if it is None, go on until their ends, at most ``max_length`` steps.
+        Args:
+            n: number of sequences.
+            length: number of steps; None lets the sequences go on until their ends.
+            prefix: encoded symbols that all sequences begin with; None means none.
+            source: raw source, for a conditional model; None for others.
+            max_length: most steps, if ``length`` is None.
+            random_state: seed of the draws.
         """
         return sample_steps(
             self._model.cursor(),
@@ -331,7 +396,7 @@ class EncodedModel:
 
 
 def is_encoded(model: StepScorer) -> bool:
-    """Return True if the audit should list the encoded symbols instead of raw values as the model's next steps.
+    """Return True if an audit should list a model's encoded symbols, instead of raw values, as what a step may be.
 
     It is True for models of text and of open alphabets, unless the model does not predict steps.
     """
@@ -341,7 +406,11 @@ def is_encoded(model: StepScorer) -> bool:
 
 
 def encoded(subject: Subject) -> Subject:
-    """Return a subject that scores encoded symbols, made from one of a model of text or of an open alphabet."""
+    """Return a copy of an audit's subject (model and sequences) that scores encoded symbols, which can all be listed.
+
+    Args:
+        subject: the subject, whose model is of text or of an open alphabet.
+    """
     model = subject.model
     assert isinstance(model, SequenceModel)
     encoding = model.encoding_
@@ -363,7 +432,7 @@ def subject_of(
     chosen: Sequence[int],
     max_steps: int,
 ) -> Subject:
-    """Return the subject of an audit: the model with the ``chosen`` sequences, cut to ``max_steps``.
+    """Return the subject of an audit: the model with the chosen sequences, cut to ``max_steps``.
 
     If the model does not say whether ends are scored, this is read off the number of log-probabilities of a sequence.
 
@@ -420,8 +489,13 @@ def _outcomes(
 ) -> tuple[list[Any] | None, bool]:
     """List the values that a next step may have; return them and whether they are surely all.
 
-    The values are None if they cannot be listed. ``scored`` are the sequences, and ``n_symbols`` is the user's size of
-    the alphabet, None if unknown.
+    The values are None if they cannot be listed.
+
+    Args:
+        model: the audited model.
+        subject: the model with its sequences and measure.
+        scored: all sequences that the user gave, from which values are read if the model does not name them.
+        n_symbols: size of the alphabet according to the user; None if unknown.
     """
     if scored.kind == "text":  # not all, because bytes that form no text have a probability too and cannot be scored
         return [bytes([b]).decode() if b < 128 else _character(b) for b in LEAD_BYTES], False
@@ -445,10 +519,14 @@ def _outcomes(
 
 
 def _points_around(grid: Grid, scored: Sequences) -> np.ndarray:
-    """Return the grid points of one feature of rounded values that lie near the data ``scored``, shape ``(n,)``.
+    """Return the n grid points near the data, for one feature of rounded values, shape ``(n,)``.
 
     They reach beyond the data by twice their range and 200 points on either side. Points are left out if no possible
     value would be rounded to them.
+
+    Args:
+        grid: the encoding that rounds values, with the width and origin of its grid.
+        scored: the data.
     """
     width, origin = (float(np.ravel(each)[0]) for each in (grid.width, grid.origin))
     ends = np.array([(np.nanmin(item), np.nanmax(item)) for item in map(np.asarray, scored.items)])
@@ -461,7 +539,7 @@ def _points_around(grid: Grid, scored: Sequences) -> np.ndarray:
 
 
 def _character(lead: int) -> str:
-    """Return the first character of UTF-8 that begins with the byte ``lead``."""
+    """Return the character with the lowest code point whose UTF-8 begins with the byte ``lead``."""
     n = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
     second = 0x90 if lead in (0xE0, 0xF0) else 0x80
     if lead == 0xE0:

@@ -175,14 +175,25 @@ def _check(model: StepScorer, effort: str, alpha: float, tolerance: float) -> No
 
 
 def _chosen(lengths: list[int], n: int, rng: np.random.Generator) -> list[int]:
-    """Choose n of the sequences with these lengths: the longest, the shortest, and others at random; return indices."""
+    """Choose n sequences: the longest, the shortest, and others at random; return their indices.
+
+    Args:
+        lengths: length of each sequence.
+        n: number of sequences to choose.
+        rng: generator of random numbers.
+    """
     order = np.argsort(lengths, kind="stable")
     chosen = dict.fromkeys([int(order[-1]), int(order[0]), *map(int, rng.permutation(len(lengths)))])
     return list(chosen)[:n]
 
 
 def _finding(rule: str, check: Callable[[], Finding]) -> Finding:
-    """Return the result of ``check()``, or that ``rule`` was not checked if the model raises an error in it."""
+    """Check one rule of an audit; return its finding, or that it was not checked if the model raises an error.
+
+    Args:
+        rule: name of the rule.
+        check: function that checks it and returns the finding.
+    """
     try:
         with np.errstate(all="ignore"):  # because NaN should become a finding and not a warning
             return check()

@@ -19,9 +19,13 @@ CONCENTRATIONS = (1.0, 10.0, 100.0)  # concentrations a of the Dirichlet distrib
 def log_evidence_of_counts(counts: np.ndarray, log_p: np.ndarray) -> float:
     """Return the log e-value against the hypothesis that ``counts`` come from independent draws from ``exp(log_p)``.
 
-    ``counts`` and ``log_p`` have shape ``(V,)``, for V values. Alternative frequencies are drawn from
-    ``Dirichlet(a p)``, for several a; e is the mean of their likelihood ratios to p. It is infinite if a value of
+    An e-value is a statistic whose mean is at most one if the hypothesis is true. Alternative frequencies are drawn
+    from ``Dirichlet(a p)``, for several a; e is the mean of their likelihood ratios to p. It is infinite if a value of
     probability zero was counted.
+
+    Args:
+        counts: number of draws of each of V values, ``(V,)``.
+        log_p: log-probability of each value, ``(V,)``.
     """
     from scipy.special import gammaln
 
@@ -37,10 +41,14 @@ def log_evidence_of_counts(counts: np.ndarray, log_p: np.ndarray) -> float:
 
 
 def log_evidence_of_powers(counts: np.ndarray, log_p: np.ndarray) -> np.ndarray:
-    """Return the log-likelihood ratio of ``q ∝ p^power`` to p for these counts, for each of P exponents, ``(P,)``.
+    """Return the log-likelihood ratio of ``q ∝ p^power`` to p for counts of draws, for each of P exponents, ``(P,)``.
 
-    ``counts`` and ``log_p`` have shape ``(V,)``, for V values; the exponents are ``POWERS``. Each ratio is a log
-    e-value against the hypothesis that the counts come from p.
+    The exponents are ``POWERS``. Each ratio is a log e-value (an e-value has mean at most one if the hypothesis is
+    true) against the hypothesis that the counts come from p.
+
+    Args:
+        counts: number of draws of each of V values, ``(V,)``.
+        log_p: log-probability of each value under p, ``(V,)``.
     """
     above_zero = np.isfinite(log_p)
     if not above_zero.any():
@@ -52,9 +60,12 @@ def log_evidence_of_powers(counts: np.ndarray, log_p: np.ndarray) -> np.ndarray:
 
 
 def log_mean_evidence(each: Sequence[float] | np.ndarray) -> float:
-    """Return the logarithm of the mean of several e-values; ``each`` has their logarithms.
+    """Return the logarithm of the mean of several e-values, statistics whose mean is at most one under the hypothesis.
 
-    The mean is an e-value however they depend on each other.
+    The mean is an e-value too, however they depend on each other.
+
+    Args:
+        each: logarithms of the e-values.
     """
     return float(np.logaddexp.reduce(np.asarray(each, dtype=float)) - math.log(len(each)))
 
@@ -62,9 +73,12 @@ def log_mean_evidence(each: Sequence[float] | np.ndarray) -> float:
 def p_value_of_symmetry(groups: Sequence[np.ndarray]) -> float:
     """Return an upper bound of the p-value of the hypothesis that independent differences are symmetric about 0.
 
-    ``groups`` has arrays of differences, ``(n,)``; their magnitudes are ranked within their group, from 0 to 1. Given
-    the ranks r_i the signs s_i are fair coins, so that Hoeffding's inequality bounds the signed-rank sum w of all
-    groups: ``P(|Σ r_i s_i| >= w) <= 2 exp(-w^2 / (2 Σ r_i^2))``.
+    Magnitudes of differences are ranked within their group, from 0 to 1. Given the ranks r_i the signs s_i are fair
+    coins, so that Hoeffding's inequality bounds the signed-rank sum w of all groups:
+    ``P(|Σ r_i s_i| >= w) <= 2 exp(-w^2 / (2 Σ r_i^2))``.
+
+    Args:
+        groups: arrays of differences, ``(n,)`` each.
     """
     from scipy.stats import rankdata
 
@@ -79,10 +93,15 @@ def p_value_of_symmetry(groups: Sequence[np.ndarray]) -> float:
 
 
 def half_width(values: np.ndarray, largest: float, delta: float) -> float:
-    """Return half the width of a confidence interval of the mean, from independent values ``(n,)`` in ``[0, largest]``.
+    """Return half the width of a confidence interval of the mean of bounded independent values.
 
     The interval misses the mean with probability ``delta`` at most, by the empirical Bernstein bound (Maurer & Pontil
     2009, theorem 4, on both sides).
+
+    Args:
+        values: n values from 0 to ``largest``, ``(n,)``.
+        largest: their upper bound.
+        delta: probability of missing the mean.
     """
     n, log_term = len(values), math.log(4 / delta)
     variance = float(np.var(values, ddof=1))
@@ -90,9 +109,14 @@ def half_width(values: np.ndarray, largest: float, delta: float) -> float:
 
 
 def share_between(n_true: int, n: int, delta: float) -> tuple[float, float]:
-    """Return a confidence interval ``(low, high)`` of a probability, from ``n_true`` successes in n trials.
+    """Return a confidence interval ``(low, high)`` of a probability, from successes in independent trials.
 
     It misses the probability with probability ``delta`` at most (Clopper & Pearson 1934).
+
+    Args:
+        n_true: number of successes.
+        n: number of trials.
+        delta: probability of missing the true value.
     """
     from scipy.stats import beta
 

@@ -26,10 +26,13 @@ MORE_BITS = 9  # bits that whole bytes, and the choice of a number within the la
 
 
 def coded_and_decoded(subject: Subject, effort: Effort) -> Finding:
-    """Check that sequences of ``subject`` can be decoded from their code, and that its length is their ``-log2 p``.
+    """Check that sequences can be decoded from the code that a model gives them, and that its length is ``-log2 p``.
 
-    ``effort`` limits the steps that are scored for a model that is no ``SequenceModel``. The rule is not checked if
-    such a model has values that cannot be listed.
+    The rule is not checked if the model is no ``SequenceModel`` and has values that cannot be listed.
+
+    Args:
+        subject: the audited model with its sequences.
+        effort: limits of the steps that are scored for a model that is no ``SequenceModel``.
     """
     model = subject.model
     figures = np.array([steps.sum() for steps in subject.score(subject.cases)])
@@ -59,10 +62,14 @@ def coded_and_decoded(subject: Subject, effort: Effort) -> Finding:
 
 
 def _by_compress(model: SequenceModel, cases: Sequence[Case], conditional: bool) -> tuple[int, list[Any]]:
-    """Compress and decompress the cases with ``compress``; return the code's number of bytes and the decoded sequences.
+    """Compress and decompress sequences with ``compress``; return the code's number of bytes and the decoded sequences.
 
-    ``conditional`` says whether the cases are targets given their sources. If decoding fails, every decoded sequence is
-    None.
+    If decoding fails, every decoded sequence is None.
+
+    Args:
+        model: the model.
+        cases: the sequences.
+        conditional: whether they are targets given their sources.
     """
     sources, items = [case.source for case in cases], [case.item for case in cases]
     data = compress(model, sources, items) if conditional else compress(model, items)
@@ -73,16 +80,28 @@ def _by_compress(model: SequenceModel, cases: Sequence[Case], conditional: bool)
 
 
 def _heads(cases: Sequence[Case], n_outcomes: int, n_points: int) -> list[Case]:
-    """Cut the cases so short that scoring all ``n_outcomes`` values of every step takes at most ``n_points`` steps."""
+    """Return beginnings of sequences so short that scoring all values of every step takes at most ``n_points`` steps.
+
+    Args:
+        cases: the sequences.
+        n_outcomes: number of values that a step may have.
+        n_points: most steps that may be scored.
+    """
     longest = max(1, int(np.sqrt(2 * n_points / (n_outcomes * len(cases)))))
     return [replace(case, item=case.item[:longest]) for case in cases]
 
 
 def _by_listing(subject: Subject, cases: Sequence[Case]) -> tuple[int, list[Any]]:
-    """Code and decode the cases by arithmetic coding with the log-probabilities of all values of each step.
+    """Code and decode sequences by arithmetic coding with the log-probabilities of all values of each step.
 
-    It needs no method of the model but ``log_prob_steps``. Returns the number of bytes of the code and the decoded
-    sequences; each is None if decoding fails.
+    It needs no method of the model but ``log_prob_steps``.
+
+    Args:
+        subject: the audited model, with the values that a step may have.
+        cases: the sequences.
+
+    Returns:
+        The number of bytes of the code and the decoded sequences, each of which is None if decoding fails.
     """
     values = np.array(subject.outcomes)
     number_of = {str(value): i for i, value in enumerate(values)}

@@ -17,15 +17,16 @@ Verdict = Literal["held", "broken", "not checked"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of checking one rule.
+    """The result of checking one rule of an audit.
 
     Attributes:
         rule: name of the rule.
         verdict: ``"held"``, ``"broken"``, or ``"not checked"`` if the model or the data do not allow a check;
             ``meaning`` then says why.
-        statistic: the figure that decided; NaN if the rule was not checked.
+        statistic: the number that decided; NaN if the rule was not checked.
         meaning: what the statistic is.
-        counter_example: sequence, step and the two figures that contradict each other; empty if the rule held.
+        counter_example: sequence, step and the two log-probabilities that contradict each other; empty if the rule
+            held.
     """
 
     rule: str
@@ -41,13 +42,18 @@ class Finding:
 
 
 def not_checked(rule: str, why: str) -> Finding:
-    """Return the finding that ``rule`` could not be checked; ``why`` says why."""
+    """Return the finding that a rule of an audit could not be checked.
+
+    Args:
+        rule: name of the rule.
+        why: the reason.
+    """
     return Finding(rule, "not checked", np.nan, why)
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """The result of ``audit``; printed, it has a line for each rule.
+    """The result of ``audit``: whether each rule for log-probabilities held; printed, it has a line for each rule.
 
     Attributes:
         model: name of the audited model's class.

@@ -25,8 +25,10 @@ CAUSAL, BATCH, TEST, MEMORY = (
 class Comparisons:
     """A record of comparisons between log-probabilities that should be equal, and the largest difference among them.
 
+    Differences are relative to the largest log-probability of the sequence and at least 1.
+
     Attributes:
-        tolerance: relative difference that is taken for rounding, as in ``difference``.
+        tolerance: difference that is taken for rounding.
         largest: the largest difference so far.
         counter_example: description of the first difference that is larger than rounding; empty if there is none.
         n: number of comparisons.
@@ -38,10 +40,14 @@ class Comparisons:
     n: int = 0
 
     def add(self, steps: np.ndarray, expected: np.ndarray, name: str, by: str, first: str = "") -> None:
-        """Compare the log-probabilities of one sequence's steps with the expected ones, both ``(T,)``.
+        """Compare the log-probabilities of one sequence's steps with the expected ones, and record the difference.
 
-        ``name`` is the name of the sequence. ``by`` says what was changed for ``steps``, and ``first`` how the expected
-        ones were computed; both are phrases for the counter-example, such as ``"in a batch"``.
+        Args:
+            steps: log-probabilities of T steps, ``(T,)``.
+            expected: what they should be, ``(T,)``.
+            name: name of the sequence.
+            by: what was changed for ``steps``, a phrase for the counter-example such as ``"in the other order"``.
+            first: how ``expected`` were computed, a phrase such as ``"alone"``.
         """
         apart, t = difference(steps, expected)
         self.n += 1
@@ -53,9 +59,11 @@ class Comparisons:
             )
 
     def finding(self, rule: str, what: str) -> Finding:
-        """Return the finding of ``rule``: broken if a difference was larger than rounding, with the first of them.
+        """Return the finding of a rule: broken if a difference was larger than rounding, with the first of them.
 
-        ``what`` is a phrase that says where the difference was, such as ``"between the stream and log_prob_steps"``.
+        Args:
+            rule: name of the rule.
+            what: a phrase that says where the difference was, such as ``"between the stream and log_prob_steps"``.
         """
         verdict: Any = "broken" if self.counter_example else "held"
         meaning = f"largest difference of a figure, relative to the sequence's largest, {what} ({self.n} comparisons)"
@@ -68,8 +76,12 @@ class Comparisons:
 def causal(subject: Subject, rng: np.random.Generator, n_positions: int) -> Finding:
     """Check that log-probabilities before step t stay the same if steps from t on are replaced, permuted, added or cut.
 
-    ``subject`` is the audited model with its sequences, and ``n_positions`` the number of steps t that are tried in
-    each. The rule is not checked for lower bounds, whose steps are not causal.
+    The rule is not checked for lower bounds, whose steps are not causal.
+
+    Args:
+        subject: the audited model with its sequences.
+        rng: generator of random numbers.
+        n_positions: number of steps t that are tried in each sequence.
     """
     if subject.measure.kind == "bound":
         return not_checked(
@@ -92,10 +104,16 @@ def causal(subject: Subject, rng: np.random.Generator, n_positions: int) -> Find
 
 
 def _other_futures(subject: Subject, case: Case, t: int, rng: np.random.Generator) -> list[tuple[str, Case]]:
-    """Return copies of ``case`` with other steps from t on, as pairs of a word for the change and the copy.
+    """Return copies of a sequence with other steps from ``t`` on, as pairs of a word for the change and the copy.
 
     The steps are replaced, permuted, added to or cut off; for a tagger, whose targets are as long as their sources,
     only replaced or permuted.
+
+    Args:
+        subject: the audited model, from whose sequences steps are taken.
+        case: the sequence.
+        t: the first step that may change.
+        rng: generator of random numbers.
     """
     item = case.item
     others = joined(*[c.item for c in subject.cases])
@@ -118,9 +136,13 @@ def _other_futures(subject: Subject, case: Case, t: int, rng: np.random.Generato
 
 
 def same_in_any_batch(subject: Subject, rng: np.random.Generator) -> Finding:
-    """Check that the sequences of ``subject`` have the same log-probabilities alone, together, and in other orders.
+    """Check that sequences have the same log-probabilities alone, together, and in other orders.
 
     They are also scored beside copies and longer sequences.
+
+    Args:
+        subject: the audited model with its sequences.
+        rng: generator of random numbers.
     """
     cases = subject.cases
     first = subject.alone(cases)
@@ -156,8 +178,10 @@ def _shuffled(item: Any, rng: np.random.Generator) -> Any:
 def no_look_at_the_test_part(subject: Subject, before: list[np.ndarray], refit: Callable[[], Any] | None) -> Finding:
     """Check that log-probabilities are still the same after other sequences were scored, and under a model fitted anew.
 
-    ``before`` are the log-probabilities of each case, ``(T,)``, scored alone before the audit. ``refit`` fits the model
-    again and returns it; None leaves out the second check.
+    Args:
+        subject: the audited model with its sequences.
+        before: log-probabilities of each sequence, ``(T,)``, scored alone before the audit.
+        refit: function that fits the model again and returns it; None leaves out the second check.
     """
     seen = Comparisons(subject.tolerance)
     for case, steps, expected in zip(subject.cases, subject.alone(subject.cases), before, strict=True):
@@ -180,8 +204,12 @@ def declared_memory(subject: Subject, rng: np.random.Generator) -> Finding:
     """Check that sequences are scored independently of each other, and that steps over ``context_`` back are not used.
 
     ``context_`` is the number of earlier steps that the model claims to use. It is checked for static models with exact
-    figures only. A model of unbounded context may depend on all that came before in the sequence, whether it is
-    declared static or adaptive, so that its figures cannot tell the two apart.
+    log-probabilities only. A model of unbounded context may depend on all that came before in the sequence, whether it
+    is declared static or adaptive, so that its log-probabilities cannot tell the two apart.
+
+    Args:
+        subject: the audited model with its sequences.
+        rng: generator of random numbers.
     """
     seen = Comparisons(subject.tolerance)
     for case in subject.cases[:3]:
@@ -203,7 +231,12 @@ def declared_memory(subject: Subject, rng: np.random.Generator) -> Finding:
 def _look_back(subject: Subject, case: Case, context: int, rng: np.random.Generator, seen: Comparisons) -> None:
     """Replace all steps more than ``context`` before the last one and compare the log-probability of the last step.
 
-    The comparison is recorded in ``seen``.
+    Args:
+        subject: the audited model, from whose sequences other steps are taken.
+        case: the sequence.
+        context: number of earlier steps that the model claims to use.
+        rng: generator of random numbers.
+        seen: record of comparisons, to which this one is added.
     """
     n_old = len(case) - 1 - context
     if n_old < 1 or isinstance(case.item, str):

@@ -21,11 +21,11 @@ class BroadProposal:
     """A mixture that gives every value of a next step some probability, the proposal of importance sampling.
 
     ``q(x) = Σ_k w_k t(x_real; m_k, C_k) Π_bits Bernoulli Π_counts (Poisson + geometric) / 2``, with a multivariate t
-    density over the features that have one; those whose values are not all reals are in the coordinates of
-    ``to_reals``.
+    density over the features that have one; those whose values are not all reals (positive ones, proportions, angles)
+    are first mapped to all reals.
 
     Attributes:
-        values: kind of the values of each feature, ``(D,)``.
+        values: kind of the values of each of D features, ``(D,)``.
         weights: weights of the K components, ``(K,)``.
         means: means of the components, ``(K, D)``; for bits, probabilities.
         factors: Cholesky factors of the scale matrices of the R features that have a density, ``(K, R, R)``.
@@ -38,9 +38,12 @@ class BroadProposal:
 
     @classmethod
     def around(cls, points: np.ndarray, values: tuple[Values, ...], rng: np.random.Generator) -> Self:
-        """Fit a mixture to ``points``, ``(n, D)``: a component for each cluster of k-means, and one for all points.
+        """Fit a mixture to points: a component for each cluster of k-means, and one for all points.
 
-        ``values`` has the kind of each feature.
+        Args:
+            points: n points of D features, ``(n, D)``.
+            values: kind of the values of each feature.
+            rng: generator of random numbers.
         """
         points = to_reals(points, values)
         deviation = np.maximum(points.std(0), 1e-12 + 1e-9 * np.abs(points).max(0))
@@ -56,7 +59,7 @@ class BroadProposal:
         return cls(values, np.array(weights), np.array(means), np.array(factors))
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw n points from the mixture, shape ``(n, D)``."""
+        """Draw n points of D features from the mixture, shape ``(n, D)``."""
         k = rng.choice(len(self.weights), n, p=self.weights)
         x = self.means[k].copy()
         real = [d for d, each in enumerate(self.values) if each not in WHOLE]
@@ -72,7 +75,11 @@ class BroadProposal:
         return from_reals(x, self.values)
 
     def log_prob(self, x: np.ndarray) -> np.ndarray:
-        """Return the log-density, or log-probability, of points ``x``, ``(n, D)``, in nats, shape ``(n,)``."""
+        """Return the log-density, or log-probability, of n points of D features in nats, shape ``(n,)``.
+
+        Args:
+            x: the points, ``(n, D)``.
+        """
         from scipy.special import gammaln, logsumexp
 
         x = to_reals(x, self.values)
@@ -100,10 +107,13 @@ class BroadProposal:
 
 
 def _means(points: np.ndarray, values: tuple[Values, ...]) -> np.ndarray:
-    """Return the mean of each feature over ``points``, ``(n, D)``, shape ``(D,)``.
+    """Return the mean of each of D features over n points, shape ``(D,)``.
 
-    ``values`` has the kind of each feature. Means of bits are moved a little towards 1/2 and those of counts a little
-    up, so that no value has probability zero.
+    Means of bits are moved a little towards 1/2 and those of counts a little up, so that no value has probability zero.
+
+    Args:
+        points: the points, ``(n, D)``.
+        values: kind of the values of each feature.
     """
     means = points.mean(0)
     for d, each in enumerate(values):
@@ -115,9 +125,14 @@ def _means(points: np.ndarray, values: tuple[Values, ...]) -> np.ndarray:
 
 
 def _factor(points: np.ndarray, deviation: np.ndarray, inflation: float) -> np.ndarray:
-    """Return the Cholesky factor of ``inflation`` times the covariance of ``points``, ``(n, R)``, with R features.
+    """Return the Cholesky factor of an inflated covariance of points, ``(R, R)``, with R features.
 
-    Each feature's standard deviation is at least a thousandth of its ``deviation``, ``(R,)``.
+    Each feature's standard deviation is at least a thousandth of its ``deviation``.
+
+    Args:
+        points: n points, ``(n, R)``.
+        deviation: standard deviation of each feature over all points, ``(R,)``.
+        inflation: factor of the covariance.
     """
     n, d = points.shape
     if not d:
@@ -128,7 +143,13 @@ def _factor(points: np.ndarray, deviation: np.ndarray, inflation: float) -> np.n
 
 
 def _k_means(points: np.ndarray, k: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Cluster ``points``, ``(n, R)``, by k-means with k centres; return the row indices of each non-empty cluster."""
+    """Cluster points by k-means; return the row indices of each non-empty cluster.
+
+    Args:
+        points: n points of R features, ``(n, R)``.
+        k: number of centers.
+        rng: generator of random numbers.
+    """
     centres = points[rng.choice(len(points), k, replace=False)]
     nearest = np.zeros(len(points), dtype=int)
     for _ in range(N_ROUNDS):

@@ -65,20 +65,30 @@ class Effort:
 
 
 def sums_to_one(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check that after prefixes of ``subject``'s sequences the probabilities of all next steps and the end sum to one.
+    """Check that after prefixes of a model's sequences the probabilities of all next steps and the end sum to one.
 
-    The first prefix is empty. ``effort`` limits the number of prefixes and of scored steps, and ``alpha`` is the
-    largest probability with which chance makes the rule look broken.
+    The first prefix is empty.
+
+    Args:
+        subject: the audited model with its sequences.
+        effort: limits of the number of prefixes and of scored steps.
+        alpha: the largest probability with which chance makes the rule look broken.
+        rng: generator of random numbers.
     """
     return _check_totals(SUMS, subject, effort, alpha, rng, prefixes(subject, effort.n_prefixes, rng), in_place=False)
 
 
 def scores_first(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check that for a late step of ``subject``'s sequences the probabilities of its values sum to no more than one.
+    """Check that for a late step of each sequence the probabilities of its values sum to no more than one.
 
     The steps after it stay as they are. A model that learns from a step before it scores it gives each value more
-    probability than it had predicted. ``effort`` limits the number of scored steps, and ``alpha`` is the largest
-    probability with which chance makes the rule look broken.
+    probability than it had predicted.
+
+    Args:
+        subject: the audited model with its sequences.
+        effort: limits of the number of scored steps.
+        alpha: the largest probability with which chance makes the rule look broken.
+        rng: generator of random numbers.
     """
     late = [(case, len(case) - 1 - int(rng.integers(1 + len(case) // 4))) for case in subject.cases]
     chosen = [late[i] for i in rng.permutation(len(late))[: max(2, effort.n_prefixes // 2)]]
@@ -86,7 +96,15 @@ def scores_first(subject: Subject, effort: Effort, alpha: float, rng: np.random.
 
 
 def prefixes(subject: Subject, n: int, rng: np.random.Generator) -> list[tuple[Case, int]]:
-    """Return n prefixes, the first t steps of a case as ``(case, t)``: empty, one step, the longest, random others."""
+    """Return prefixes of an audit's sequences, as pairs ``(case, t)`` for the first t steps of a sequence.
+
+    One is empty, one has one step, one is the longest, and the others are random.
+
+    Args:
+        subject: the audited model with its sequences.
+        n: number of prefixes, at least 2.
+        rng: generator of random numbers.
+    """
     cases = subject.cases
     last = [len(case) - subject.is_tagger for case in cases]
     longest = int(np.argmax(last))
@@ -107,7 +125,7 @@ def _check_totals(
     *,
     in_place: bool,
 ) -> Finding:
-    """Compute the total probability of the values of each chosen step, and return the finding of ``rule`` from them.
+    """Compute the total probability of the values of each chosen step, and return the finding of a rule from them.
 
     Args:
         rule: name of the rule.
@@ -115,7 +133,7 @@ def _check_totals(
         effort: limits the scored steps.
         alpha: largest probability with which chance makes the rule look broken.
         rng: generator of drawn values.
-        chosen: pairs ``(case, t)``: step t of a case.
+        chosen: pairs ``(case, t)``: step t of a sequence.
         in_place: whether the steps after t are scored too; the total may then be below one.
     """
     if subject.measure.kind == "bound":
@@ -133,9 +151,13 @@ def _check_totals(
 
 
 def _judged(rule: str, subject: Subject, totals: list[tuple[Case, int, Total]], *, in_place: bool) -> Finding:
-    """Return the finding of ``rule`` from the total probabilities of several steps, given as ``(case, t, total)``.
+    """Return the finding of a rule that total probabilities of steps are one, or at most one.
 
-    Totals must be one, or at most one if ``in_place`` is True.
+    Args:
+        rule: name of the rule.
+        subject: the audited model.
+        totals: triples ``(case, t, total)`` for step t of a sequence.
+        in_place: whether the steps after t were scored too, so that totals must only be at most one.
     """
     n_values = 1 if subject.outcomes is None else len(subject.outcomes)
     slack = subject.tolerance * (1 + np.log(n_values))  # a relative error of p is one of log p, which is up to log V
@@ -171,10 +193,16 @@ def _judged(rule: str, subject: Subject, totals: list[tuple[Case, int, Total]], 
 def _total(
     subject: Subject, case: Case, t: int, effort: Effort, delta: float, rng: np.random.Generator, *, in_place: bool
 ) -> Total | None:
-    """Return the total probability of all values of step t of a case, None if it can be neither summed nor integrated.
+    """Return the total probability of all values of one step; None if it can be neither summed nor integrated.
 
-    ``effort`` limits the scored steps. ``delta`` bounds the probability that the interval of an estimate misses the
-    total; ``in_place`` says whether the steps after t are scored too.
+    Args:
+        subject: the audited model.
+        case: the sequence.
+        t: index of the step.
+        effort: limits the scored steps.
+        delta: largest probability that the interval of an estimate misses the total.
+        rng: generator of random numbers.
+        in_place: whether the steps after t are scored too.
     """
     p_end = float(np.exp(subject.log_end(case, t)))
     length = len(case) if in_place or subject.is_tagger else t + 1
@@ -199,10 +227,15 @@ def _total(
 
 
 def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int, *, in_place: bool) -> Total | None:
-    """Integrate the density of step t of one feature by quadrature, and add ``p_end``; None if it is too inexact.
+    """Integrate the density of one step of one feature by quadrature, and add the end; None if it is too inexact.
 
-    ``p_end`` is the probability of the end, ``n_points`` the number of steps that may be scored, and ``in_place`` says
-    whether the steps after t are scored too.
+    Args:
+        subject: the audited model.
+        case: the sequence.
+        t: index of the step.
+        p_end: probability that the sequence ends before step t.
+        n_points: number of steps that may be scored.
+        in_place: whether the steps after t are scored too.
     """
     kinds = subject.values
     values = np.concatenate([np.asarray(c.item)[:, 0] for c in subject.cases])
@@ -231,9 +264,14 @@ def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int,
 
 
 def _jumps(subject: Subject, case: Case, t: int) -> np.ndarray:
-    """Return the raw values at which the density of step t jumps according to the model's encoding, shape ``(n,)``.
+    """Return the n raw values at which the density of a step jumps according to the model's encoding, shape ``(n,)``.
 
     It is empty if the encoding knows of none.
+
+    Args:
+        subject: the audited model.
+        case: the sequence.
+        t: index of the step.
     """
     encoding = subject.model.encoding_ if isinstance(subject.model, SequenceModel) else None
     if not isinstance(encoding, SeriesEncoding):
@@ -244,7 +282,7 @@ def _jumps(subject: Subject, case: Case, t: int) -> np.ndarray:
 def integrate(
     density: Callable[[np.ndarray], np.ndarray], breaks: np.ndarray, n_points: int, jumps: np.ndarray | None = None
 ) -> tuple[float, float]:
-    """Integrate ``density``, a function of one variable, over ``[-WIDEST, WIDEST]``; return integral and error.
+    """Integrate a function of one variable over ``[-WIDEST, WIDEST]``; return the integral and a bound of its error.
 
     The quadrature is adaptive: a cell (subinterval) is halved if halving changes its part of the integral, or if it is
     wide and beside a narrow cell that has a part, because its nodes may miss a peak at its edge.
@@ -282,7 +320,9 @@ def integrate(
 def _is_wide_beside_mass(parts: np.ndarray, widths: np.ndarray) -> np.ndarray:
     """Return a mask ``(n,)``, True for a cell over twice as wide as a neighbour that has a part of the integral.
 
-    ``parts`` are the integrals over the n cells (subintervals), and ``widths`` their widths, both ``(n,)``.
+    Args:
+        parts: integrals over n cells (subintervals), ``(n,)``.
+        widths: their widths, ``(n,)``.
     """
     has_mass = parts > TOLERATED
     wide = np.zeros(len(parts), dtype=bool)
@@ -292,14 +332,24 @@ def _is_wide_beside_mass(parts: np.ndarray, widths: np.ndarray) -> np.ndarray:
 
 
 def _of_halves(density: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the integrals over the left and the right half of each cell from ``low`` to ``high``, shape ``(2, n)``."""
+    """Return the integrals over the left and the right half of each of n cells (subintervals), shape ``(2, n)``.
+
+    Args:
+        density: the integrand, called with an array of points.
+        low, high: ends of the cells, ``(n,)`` each.
+    """
     middle = (low + high) / 2
     parts = _of_cells(density, np.concatenate([low, middle]), np.concatenate([middle, high]))
     return parts.reshape(2, -1)
 
 
 def _of_cells(density: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the integral over each cell from ``low`` to ``high`` by Gauss-Legendre quadrature, shape ``(n,)``."""
+    """Return the integral over each of n cells (subintervals) by Gauss-Legendre quadrature, shape ``(n,)``.
+
+    Args:
+        density: the integrand, called with an array of points.
+        low, high: ends of the cells, ``(n,)`` each.
+    """
     half = (high - low)[:, None] / 2
     u = (low + high)[:, None] / 2 + half * NODES
     return np.asarray((density(u.ravel()).reshape(u.shape) * WEIGHTS * half).sum(1))
@@ -309,9 +359,16 @@ def _of_cells(density: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high
 
 
 def drawn_steps(subject: Subject, case: Case, t: int, n: int, seed: int) -> np.ndarray | None:
-    """Draw up to n continuations of the first t steps of a case and return their step t, ``(m, D)``.
+    """Draw continuations of the first ``t`` steps of a sequence and return their step t, ``(m, D)`` for D features.
 
     Return None if the model cannot be drawn from, or if fewer than 100 draws have a step t.
+
+    Args:
+        subject: the audited model.
+        case: the sequence.
+        t: number of steps that are kept.
+        n: number of draws, of which m have a step t.
+        seed: seed of the draws.
     """
     drawn = subject.draw(n, case, t, seed)
     if drawn is None:
@@ -321,7 +378,11 @@ def drawn_steps(subject: Subject, case: Case, t: int, n: int, seed: int) -> np.n
 
 
 def frames_of(subject: Subject) -> np.ndarray:
-    """Return the frames of all cases that have no missing value, one after the other, shape ``(n, D)``."""
+    """Return the n frames of all sequences that have no missing value, one after the other, ``(n, D)`` for D features.
+
+    Args:
+        subject: the audited model with its sequences.
+    """
     frames = np.concatenate([np.asarray(case.item) for case in subject.cases])
     return np.asarray(frames[~np.isnan(frames).any(1)])
 
@@ -338,11 +399,11 @@ def _estimated(
     *,
     in_place: bool,
 ) -> Total | None:
-    """Estimate the total probability of vectors at step t by importance sampling; None if the samples miss the density.
+    """Estimate the total probability of vectors at one step by importance sampling; None if samples miss the density.
 
-    ``∫ p = E_q[w; w <= c] + P_p(w > c)``, with ``w = p / q``: both are means of bounded values. The proposal q is half
-    fitted to draws from the model, and the other half of the draws counts what q leaves out. If the model cannot be
-    drawn from, only the first part is known, and the integral is not bounded from above.
+    ``∫ p = E_q[w; w <= c] + P_p(w > c)``, with ``w = p / q``: both are means of bounded values. The proposal q is
+    fitted to half of the draws from the model, and the other half of the draws counts what q leaves out. If the model
+    cannot be drawn from, only the first part is known, and the integral is not bounded from above.
 
     Args:
         subject: the audited model.
@@ -387,11 +448,19 @@ def _of_many(
     *,
     in_place: bool,
 ) -> Total:
-    """Estimate the total probability of an alphabet too large to score every symbol, from about n scored ones.
+    """Estimate the total probability of an alphabet too large to score every symbol, from about ``n`` scored ones.
 
     Symbols in the data are scored exactly, and of the others some, drawn evenly. The sum is bounded from below only,
-    because a symbol that was not drawn may have all the rest. The bound is missed with probability ``delta`` at most;
-    ``p_end`` is the probability of the end, and ``in_place`` says whether the steps after t are scored too.
+    because a symbol that was not drawn may have all the rest.
+
+    Args:
+        subject: the audited model, with all symbols that a step may have.
+        case, t: the sequence whose first t steps are given.
+        p_end: probability of the end, which is added.
+        n: number of symbols that are scored.
+        delta: largest probability that the bound is missed.
+        rng: generator of the drawn symbols.
+        in_place: whether the steps after t are scored too.
     """
     outcomes = subject.outcomes
     assert outcomes is not None
@@ -414,9 +483,14 @@ def _key(value: object) -> str:
 
 
 def next_log_probs(subject: Subject, case: Case, t: int) -> np.ndarray:
-    """Return log p of every value in ``subject.outcomes`` after the first t steps of a case, in nats, shape ``(V,)``.
+    """Return log p of each of V values after the first ``t`` steps of a sequence, in nats, shape ``(V,)``.
 
-    Under ``length="stop"`` the shape is ``(V + 1,)``, with the end last.
+    Under ``length="stop"``, where the end is an event, the shape is ``(V + 1,)``, with the end last.
+
+    Args:
+        subject: the audited model, with the values that a step may have in ``outcomes``.
+        case: the sequence.
+        t: number of steps that are given.
     """
     outcomes: Sequence[object] = subject.outcomes or []
     figures = subject.figures(case, t, outcomes)

@@ -20,11 +20,14 @@ WHOLE: tuple[Values, ...] = ("bits", "counts", "rounded")  # kinds of values tha
 
 
 def to_reals(x: np.ndarray, values: Sequence[Values]) -> np.ndarray:
-    """Map values ``x``, ``(N, D)``, to unconstrained coordinates of the same shape.
+    """Map values to unconstrained coordinates, which may be any reals, of the same shape ``(N, D)``.
 
-    ``values`` has the kind of each of the D features: the logarithm is taken of positive values, the logit of
-    proportions, ``2 artanh(x / π)`` of angles, and reals stay. A value at the end of its range gives a finite
-    coordinate.
+    The logarithm is taken of positive values, the logit of proportions, ``2 artanh(x / π)`` of angles, and reals stay.
+    A value at the end of its range gives a finite coordinate.
+
+    Args:
+        x: N vectors of D features, ``(N, D)``.
+        values: kind of the values of each feature, such as ``"positive"``.
     """
     v = x.astype(np.float64)
     for d, kind in enumerate(values):
@@ -40,10 +43,14 @@ def to_reals(x: np.ndarray, values: Sequence[Values]) -> np.ndarray:
 
 
 def from_reals(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
-    """Map unconstrained coordinates ``v`` to values, ``(N, D)`` each, the inverse of ``to_reals``.
+    """Map unconstrained coordinates back to values, ``(N, D)``, the inverse of ``to_reals``.
 
-    ``values`` has the kind of each feature. A value that would round to an end of its range becomes the nearest float
-    inside.
+    A value that would round to an end of its range becomes the nearest float inside.
+
+    Args:
+        v: coordinates of N vectors of D features, ``(N, D)``.
+        values: kind of the values of each feature: ``"positive"``, ``"proportions"``, ``"angles"``, or another that
+            stays.
     """
     x = v.astype(np.float64)
     for d, kind in enumerate(values):
@@ -58,9 +65,12 @@ def from_reals(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
 
 
 def log_derivative(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
-    """Return ``log T'(v)`` of the map ``x = T(v)``, ``(N,)``: the sum over the features of ``v``, ``(N, D)``.
+    """Return the log-derivative of the map from unconstrained coordinates to values, summed over features, ``(N,)``.
 
-    ``values`` has the kind of each feature, which determines T.
+    Args:
+        v: coordinates of N vectors of D features, ``(N, D)``.
+        values: kind of the values of each feature, which determines the map: exponential for ``"positive"``, logistic
+            for ``"proportions"``, ``π tanh(v / 2)`` for ``"angles"``, else the identity.
     """
     total = np.zeros(len(v))
     for d, kind in enumerate(values):
@@ -74,9 +84,13 @@ def log_derivative(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
 
 
 def limits(x: np.ndarray, kind: Values) -> tuple[float, float]:
-    """Return the lower and upper limit, in v, for integrating a density estimated to lie around ``x``, ``(N,)``.
+    """Return the limits, in unconstrained coordinates, for integrating the density of a feature around its values.
 
-    ``kind`` is the feature's kind of values. Beyond the limits the density is taken to be zero.
+    Beyond the limits the density is taken to be zero.
+
+    Args:
+        x: N values of one feature, ``(N,)``.
+        kind: kind of its values; the limits are infinite unless they are ``"positive"`` or ``"proportions"``.
     """
     if kind == "positive":
         return float(np.log(NEAREST * np.median(x))), float(np.log(FARTHEST * x.max()))

@@ -24,11 +24,13 @@ N_BYTES = 3 * len(PACKAGES) + 2 * N_DIGEST
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The versions of packages, and digests of the platform and the processor, of a process that coded data.
+    """The versions and digests that identify the arithmetic of a process that codes data.
+
+    The last bits of predictions depend on them, and with them whether data can be decoded.
 
     Attributes:
-        versions: the three numbers of the version of each of ``PACKAGES``; zeros for numba if its loops are not
-            compiled.
+        versions: the three numbers of the version of each of seqmodels, torch, numpy and numba; zeros for numba if its
+            loops are not compiled.
         platform: digest of the operating system, its C library, and the build of torch.
         processor: digest of its maker, its kind, and the vector instructions that torch uses.
     """
@@ -39,7 +41,11 @@ class Arithmetic:
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Self:
-        """Read the versions and digests from the ``N_BYTES`` bytes that ``to_bytes`` wrote."""
+        """Read versions of packages and digests of the platform and processor from the bytes that ``to_bytes`` wrote.
+
+        Args:
+            data: the bytes, ``N_BYTES`` of them or more; only the first are read.
+        """
         n = 3 * len(PACKAGES)
         versions = tuple(tuple(data[i : i + 3]) for i in range(0, n, 3))
         return cls(versions, data[n : n + N_DIGEST], data[n + N_DIGEST : N_BYTES])
@@ -49,7 +55,11 @@ class Arithmetic:
         return b"".join(map(bytes, self.versions)) + self.platform + self.processor
 
     def differences(self, here: Arithmetic) -> list[str]:
-        """Return how these versions and digests differ from those of ``here``, as phrases; empty if they are equal."""
+        """Return phrases that say how versions and digests differ from those of this process; none if they are equal.
+
+        Args:
+            here: versions and digests of this process.
+        """
         pairs = zip(PACKAGES, self.versions, here.versions, strict=True)
         words = [f"{name} {_said(there)} (here {_said(now)})" for name, there, now in pairs if there != now]
         words += ["another platform, C library or build of torch"] if self.platform != here.platform else []
@@ -80,7 +90,7 @@ def _said(numbers: tuple[int, ...]) -> str:
 
 
 def _maker() -> str:
-    """Return the maker of the processor.
+    """Return the name of the processor's maker.
 
     Libraries choose their loops by it, even if the instructions are the same.
     """

@@ -32,17 +32,23 @@ def compress(model: SequenceModel, X: Any, y: Any = None) -> bytes:
     """Compress sequences of symbols or text to bytes from which ``decompress`` restores them.
 
     The sequences are ``X``, or ``y`` if the model is of p(y | x). A range coder codes one step after the other by the
-    predictions of the model's cursor, so that they take ``-log2 p`` bits, with p as in ``model.log_prob``, and about 45
-    bytes for a head that says how they were coded. If ends are no events, the lengths are in the head. It computes in
-    float64, on one thread of the CPU.
+    model's predictions, so that they take ``-log2 p`` bits, with p as in ``model.log_prob``, and about 45 bytes for a
+    head that says how they were coded. If ends are no events, the lengths are in the head. It computes in float64, on
+    one thread of the CPU.
 
     The model is not in the data; to decode them, one needs its file.
 
+    Args:
+        model: a fitted model of symbols or text.
+        X: the sequences, or the sources if the model is of p(y | x).
+        y: targets of the sources; None if the model is of p(x).
+
     Raises:
         NotFittedError: the model is not fitted.
-        ValueError: the model is of vectors or of p(x | inputs), or has no cursor; it cannot read the sequences, or they
-            have a past; it gives a symbol probability zero (the message names sequence and position); or there are more
-            than 1,024 sequences or 2^20 steps for each byte of the result.
+        ValueError: the model is of vectors or of p(x | inputs), or cannot predict step by step; it cannot read the
+            sequences, or they have a past (earlier steps kept as context); it gives a symbol probability zero (the
+            message names sequence and position); or there are more than 1,024 sequences or 2^20 steps for each byte of
+            the result.
 
     >>> from seqmodels import NGram
     >>> model = NGram(2).fit(["abracadabra " * 20])
@@ -77,7 +83,7 @@ def compress(model: SequenceModel, X: Any, y: Any = None) -> bytes:
 
 
 def decompress(data: bytes, model: SequenceModel, X: Any = None, *, any_arithmetic: bool = False) -> list[Item]:
-    """Return the sequences that ``compress`` was given, exactly; integers as int64.
+    """Restore the sequences from which ``compress`` made ``data``, exactly; integers are returned as int64.
 
     Args:
         data: the bytes that ``compress`` returned.
@@ -121,14 +127,23 @@ def decompress(data: bytes, model: SequenceModel, X: Any = None, *, any_arithmet
 
 
 def n_code_bytes(data: bytes) -> int:
-    """Return the number of bytes of the code alone, without the head, in what ``compress`` returned."""
+    """Return the number of bytes of compressed data without the head that says how they were coded.
+
+    Args:
+        data: the bytes that ``compress`` returned.
+    """
     return len(Container.of_bytes(data).code)
 
 
 def check_arithmetic(container: Container, any_arithmetic: bool) -> None:
-    """Raise ``ValueError`` if data were coded with other versions, on another platform or on another processor.
+    """Check that data were coded with these versions of packages, on this platform and this kind of processor.
 
-    ``container`` has the coded data. The message names the differences. ``any_arithmetic=True`` switches the check off.
+    Args:
+        container: the coded data with their head.
+        any_arithmetic: True switches the check off.
+
+    Raises:
+        ValueError: something differs; the message names it.
     """
     differences = container.arithmetic.differences(arithmetic_here())
     if differences and not any_arithmetic:
@@ -139,7 +154,11 @@ def check_arithmetic(container: Container, any_arithmetic: bool) -> None:
 
 
 def _check(model: SequenceModel) -> None:
-    """Raise ``ValueError`` if the model cannot code: it is of vectors, reads inputs, or is no ``SequenceModel``."""
+    """Check that a model can code sequences without loss.
+
+    Raises:
+        ValueError: it is of vectors, reads inputs, or is no ``SequenceModel``.
+    """
     if not isinstance(model, SequenceModel):
         raise ValueError(f"model is {in_words(model)}; pass a fitted SequenceModel of symbols or text")
     setting = model._setting()
@@ -170,7 +189,13 @@ def _check_lossless(model: SequenceModel, items: Sequence[Item], values: Sequenc
 def _sources(model: SequenceModel, X: Any, n: int) -> list[np.ndarray | None]:
     """Return the encoded source of each of n sequences; None for each if the model is not conditional.
 
-    ``X`` are the raw sources. Raises ``ValueError`` if they do not fit the model or their number is wrong.
+    Args:
+        model: a fitted model.
+        X: the raw sources; None for a model of p(x).
+        n: number of sequences.
+
+    Raises:
+        ValueError: the sources do not fit the model or their number is wrong.
     """
     setting = model._setting()
     if (X is not None) != setting.measure.conditional:

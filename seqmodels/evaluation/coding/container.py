@@ -36,13 +36,13 @@ CoderName = Literal["model", "context mixing"]
 
 @dataclass(frozen=True)
 class Container:
-    """The content of a compressed file.
+    """The content of a compressed file: the code, and the head that says how it was coded.
 
     Attributes:
         coder: name of the kind of coder: a fitted model, or context mixing that starts untrained.
         arithmetic: versions, platform and processor of the process that coded the data.
-        model: fingerprint of the model, ``N_DIGEST`` bytes.
-        content: digest of the sequences, ``N_DIGEST`` bytes.
+        model: first ``N_DIGEST`` bytes of the model's fingerprint.
+        content: first ``N_DIGEST`` bytes of the digest of the sequences.
         n: number of sequences.
         lengths: number of encoded steps of each sequence; None if ends are coded.
         code: bytes of the range coder.
@@ -59,7 +59,8 @@ class Container:
     def to_bytes(self) -> bytes:
         """Return the container as bytes: head, lengths, code and checksum.
 
-        Raises ``ValueError`` if there are too many sequences or steps for so few bytes.
+        Raises:
+            ValueError: there are too many sequences or steps for so few bytes.
         """
         numbers = [self.n << 1 | (self.lengths is not None), *(self.lengths or ())]
         head = MAGIC + bytes([VERSION, CODERS.index(self.coder)]) + self.arithmetic.to_bytes()
@@ -69,7 +70,10 @@ class Container:
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Container:
-        """Read a container from the bytes that ``to_bytes`` wrote.
+        """Read a compressed file, head and code, from the bytes that ``to_bytes`` wrote.
+
+        Args:
+            data: the bytes.
 
         Raises:
             ValueError: the data are something else, damaged or cut off, or written by a newer version.
@@ -109,7 +113,11 @@ class Container:
         return container
 
     def _check_size(self, n_bytes: int) -> None:
-        """Raise ``ValueError`` if there are too many sequences or steps for a file of ``n_bytes`` bytes."""
+        """Check that the numbers of sequences and of steps are not too large for a file of ``n_bytes`` bytes.
+
+        Raises:
+            ValueError: one of them is too large.
+        """
         for n, most, what in ((self.n, MOST_SEQUENCES, "sequences"), (sum(self.lengths or ()), MOST_STEPS, "steps")):
             if n > most * n_bytes:
                 raise ValueError(
@@ -133,7 +141,11 @@ class _Varints:
         self._data, self._at = data, 0
 
     def next(self) -> int:
-        """Read the next integer. Raises ``ValueError`` if the bytes end within it or it is too long."""
+        """Read the next integer.
+
+        Raises:
+            ValueError: the bytes end within it or it is too long.
+        """
         number = shift = 0
         while True:
             if self._at == len(self._data):
@@ -152,5 +164,5 @@ class _Varints:
 
 
 def first_of(digest: bytes) -> bytes:
-    """Return the first ``N_DIGEST`` bytes of a digest, which a container keeps."""
+    """Return the first ``N_DIGEST`` bytes of a digest, which is all that a compressed file keeps of it."""
     return digest[:N_DIGEST]

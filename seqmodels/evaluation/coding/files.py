@@ -29,8 +29,8 @@ def compress_file(content: bytes, model: SequenceModel | None = None) -> bytes:
             each of 20 contexts and as much again.
 
     Raises:
-        ValueError: in the same cases as ``compress``; the model is of other data than text; or with a model, the
-            content is empty or no UTF-8 text.
+        ValueError: ``content`` is not bytes; or with a model, it is of other data than text, the content is empty or no
+            UTF-8 text, or the model gives a part of it probability zero.
 
     >>> data = compress_file(b"to be or not to be, that is the question" * 9)
     >>> len(data) < 120, decompress_file(data)[:18]
@@ -57,16 +57,17 @@ def compress_file(content: bytes, model: SequenceModel | None = None) -> bytes:
 
 
 def decompress_file(data: bytes, model: SequenceModel | None = None, *, any_arithmetic: bool = False) -> bytes:
-    """Return the content that ``compress_file`` was given.
+    """Restore the content of a file from which ``compress_file`` made ``data``.
 
     Args:
         data: the bytes that ``compress_file`` returned.
         model: the model that coded the content; None if it was compressed without one.
-        any_arithmetic: whether to try it even if versions, platform or processor differ, see ``decompress``.
+        any_arithmetic: whether to try it even if versions, platform or processor differ from those of the coder. A
+            prediction may then differ in its last bit; the check of the decoded content finds that.
 
     Raises:
-        ValueError: in the same cases as ``decompress``; a model is missing for data that a model coded, or one is given
-            for data that were compressed without.
+        ValueError: the data are damaged or something else; they were coded by another model or with another arithmetic;
+            a model is missing for data that a model coded, or one is given for data that were compressed without.
     """
     check_options(decompress_file, any_arithmetic=any_arithmetic)
     container = Container.of_bytes(data)

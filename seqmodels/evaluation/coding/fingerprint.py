@@ -18,7 +18,7 @@ OF_NO_FIGURE = ("device", "dtype", "verbose")
 
 
 def digest_of_model(model: SequenceModel) -> bytes:
-    """Return a SHA-256 digest of everything that a model's figures depend on.
+    """Return a SHA-256 digest of everything that a fitted model's log-probabilities and predictions depend on.
 
     It covers parameters, encodings and hyperparameters, and is the same for the model that ``load`` reads from its
     file.
@@ -62,6 +62,10 @@ def _update(digest: Any, value: Any) -> None:
     """Add a value to a SHA-256 digest, preceded by its type and length, so that no two values give the same bytes.
 
     Values that a saved file does not distinguish have one digest: tuples and lists, NumPy scalars and Python numbers.
+
+    Args:
+        digest: the ``hashlib`` object, which is updated in place.
+        value: a number, text, None, array, or a list, tuple or mapping of these.
     """
     if isinstance(value, np.generic):
         value = value.item()

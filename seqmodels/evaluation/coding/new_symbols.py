@@ -19,9 +19,12 @@ Choose = Callable[[int, int, int], bool]
 
 
 def encode(encoding: OpenSymbols, values: np.ndarray, encoder: RangeEncoder) -> None:
-    """Code the symbols of one sequence that were not known in training; ``values`` are its raw integers, ``(T,)``.
+    """Code the symbols of one sequence that were not known in training, in addition to the code of the known ones.
 
-    ``encoding`` knows the symbols of the training part, and ``encoder`` gets the code.
+    Args:
+        encoding: the encoding that knows the symbols of the training part.
+        values: raw integers of T steps, ``(T,)``.
+        encoder: range coder that the code is written to.
     """
     for value in values[encoding.encode(values) == encoding.size - 1].tolist():
         k = value - int(np.searchsorted(encoding.known_, value))  # its number among new symbols, from 0
@@ -36,9 +39,12 @@ def encode(encoding: OpenSymbols, values: np.ndarray, encoder: RangeEncoder) -> 
 
 
 def decode(encoding: OpenSymbols, steps: np.ndarray, decoder: RangeDecoder) -> np.ndarray:
-    """Return the raw integers of one sequence, ``(T,)``, with new symbols (unknown in training) read from ``decoder``.
+    """Return the raw integers of one sequence of T steps, ``(T,)``, with symbols unknown in training read from a code.
 
-    ``steps`` has the encoded symbols, ``(T,)``, in which all new symbols share the last code.
+    Args:
+        encoding: the encoding that knows the symbols of the training part.
+        steps: encoded symbols, ``(T,)``, in which all new symbols share the last number.
+        decoder: range decoder that new symbols are read from.
     """
 
     def choose(below: int, parts: int, of: int) -> bool:
@@ -62,8 +68,10 @@ def _size(parts: int, of: int) -> int:
 def _find(encoding: OpenSymbols, choose: Choose) -> int:
     """Find the number of a new symbol among all new symbols, from 0, by bisection.
 
-    ``choose(below, parts, of)`` codes or decodes each decision: True if the number is less than ``below``, which has
-    probability ``parts / of``.
+    Args:
+        encoding: the encoding, which knows the number of all symbols if that is stated.
+        choose: function ``choose(below, parts, of)`` that codes or decodes each decision: True if the number is less
+            than ``below``, which has probability ``parts / of``.
     """
     if encoding.n_stated is not None:
         low, high = 0, encoding.n_stated - len(encoding.known_)

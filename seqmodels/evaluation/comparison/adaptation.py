@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def octave_edges(longest: int) -> np.ndarray:
     """Return the first position of each octave up to position ``longest``: 1, 2, 4, ..., then ``longest + 1``.
 
+    An octave has the positions from 2^i to 2^(i+1) - 1.
+
     >>> octave_edges(5).tolist()
     [1, 2, 4, 6]
     """
@@ -64,11 +66,12 @@ def gain_by_position(model: Sequence[np.ndarray], other: Sequence[np.ndarray]) -
 def counterparts(frame: pd.DataFrame, models: Mapping[str, SequenceModel]) -> dict[str, str]:
     """Return the static model that each adaptive model should be compared with, by the adaptive model's name.
 
-    It is the best-ranked of the models that the adaptive one is made of or that have the same settings; if none has a
-    rank, the best static model. The dictionary is empty if no static model has a rank.
+    An adaptive model changes its parameters with what it reads of a sequence; a static one does not. It is the
+    best-ranked of the models that the adaptive one is made of or that have the same settings; if none has a rank, the
+    best static model. The dictionary is empty if no static model has a rank.
 
     Args:
-        frame: the frame of the comparison, best first.
+        frame: the frame of the comparison, best first, with columns ``model``, ``rank`` and ``memory``.
         models: the fitted models by name.
     """
     ranked = frame[frame["rank"].notna()]

@@ -38,7 +38,8 @@ def calibration_plot(
 ) -> CalibrationPlot | None:
     """Measure the calibration of the models on a sample of held-out steps and return a plot of it.
 
-    Symbols are measured by ``reliability``, vectors by their probability integral transforms (``pit``).
+    For symbols it is whether events of predicted probability p occur in a share p of the cases; for vectors whether the
+    predicted cumulative probabilities of what came (probability integral transforms) are uniform.
 
     Args:
         models: fitted models by name.
@@ -55,9 +56,15 @@ def calibration_plot(
 def calibration_axes(
     ax: Axes | None, models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None = None
 ) -> Axes | None:
-    """Draw the calibration of all models, as ``calibration_plot`` measures it, on ``ax`` or on a new pyplot figure.
+    """Draw the calibration of several models, measured on a sample of held-out steps.
 
-    Returns the axes, or None if no model can be measured.
+    Args:
+        ax: axes to draw on; None makes a new pyplot figure.
+        models: fitted models by name.
+        X, y: held-out sequences, and targets for p(y | x).
+
+    Returns:
+        The axes, or None if no model can be measured.
     """
     if (X if y is None else y).kind != "vectors":
         measured = _reliabilities(models, X, y)
@@ -84,9 +91,14 @@ def _reliabilities(models: Mapping[str, SequenceModel], X: Sequences, y: Sequenc
 
 
 def _transforms(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> dict[str, np.ndarray]:
-    """Return the probability integral transforms of each model with known cdfs, ``(n, D)`` for n steps, by name.
+    """Return the probability integral transforms of each model with known cdfs, ``(n, D)``, by the model's name.
 
-    Models of bits, counts and values rounded to a grid are left out, because their cdfs have steps.
+    They are the predicted cumulative probabilities of D features at n held-out steps. Models of bits, counts and values
+    rounded to a grid are left out, because their cdfs have steps.
+
+    Args:
+        models: fitted models by name.
+        X, y: held-out sequences, and targets for p(y | x).
     """
     return {name: pit(model, X, y) for name, model in models.items() if _has_cdfs(model)}
 

@@ -63,15 +63,15 @@ def compare(
         X, y: training sequences and their targets, in any form that ``fit`` takes: ``(T, D)`` arrays, ``(T,)`` arrays
             of integers, or texts. With targets, every score is of p(y | x); ``y=None`` means that there are none.
         baseline: the name of the model that all others are compared to. None means the first model.
-        test: held-out sequences, or a pair ``(X, y)`` if there are targets. Sequences that carry their past (``split``
-            of a single series keeps it) are scored given that past, by every model and by the row ``iid``. None means
-            that ``X`` is scored with models that are already fitted.
+        test: held-out sequences, or a pair ``(X, y)`` if there are targets. Sequences that carry their past (earlier
+            steps, which ``split`` of a single series keeps) are scored given that past, by every model and by the row
+            ``iid``. None means that ``X`` is scored with models that are already fitted.
         cluster: the name of a metadata column of the test sequences. Sequences that share a value in it are treated as
             dependent. None means the ``cluster`` column if the sequences have one; otherwise every sequence is
             independent.
         seeds: how often each model is fitted, each time with another seed. Scores and differences are means over seeds.
             Intervals and p-values account for the spread over seeds and over test clusters together.
-        budget: the time, steps or passes over the data that each fit may spend, see ``Budget``. It is set on the models
+        budget: the seconds, training steps or parameters that each fit may spend, a ``Budget``. It is set on the models
             themselves. None leaves every model its own settings.
         validation: the data for early stopping, as in ``fit``: ``"auto"``, None, or held-out sequences (a pair if there
             are targets).
@@ -85,9 +85,9 @@ def compare(
             and no p-value and is not counted in the correction of the others. If you pass a model called ``iid``, it
             takes the place of the reference and is tested as any other.
         prequential: whether to add the column ``code_length``, in nats per unit, lower is better. It is what the
-            training part costs when the model codes it block by block, each time fitted to the blocks before; see the
-            function ``prequential``. A number is the number of blocks, and True means 8. Each block after the first
-            costs one more fit of every model, with the settings that the comparison left it with.
+            training part costs when the model codes it block by block, each time fitted to the blocks before, as the
+            function ``prequential`` does. A number is the number of blocks, and True means 8. Each block after the
+            first costs one more fit of every model, with the settings that the comparison left it with.
             ``Comparison.code_lengths`` has the figures of the blocks.
         title: title of the table and of the plots.
         random_state: seed of the search.
@@ -115,9 +115,9 @@ def compare(
         KeyboardInterrupt: Ctrl-C or SIGTERM was received. Models that are fitted by then stay fitted, and the model
             that was being fitted keeps the best parameters it had found (``interrupted_``).
 
-    If a variance stands at its floor, the score is computed again with the floor doubled and halved. If it moves by
-    more than a tenth of the difference to the baseline, or by 0.05 nats per unit, the floor and not the data set the
-    score: the row has no rank, no interval and no p-value.
+    If a variance stands at its floor, the least that is allowed, the score is computed again with the floor doubled and
+    halved. If it moves by more than a tenth of the difference to the baseline, or by 0.05 nats per unit, the floor and
+    not the data set the score: the row has no rank, no interval and no p-value.
 
     If the test part has integer symbols that the training part lacks, models that take their alphabet from the data get
     an open alphabet, ``OpenSymbols``, which gives new symbols a probability by one rule for all models. It is set on
@@ -210,10 +210,18 @@ def compare(
 def _results(
     models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan, say: Progress, jobs: Jobs, bar: ProgressBar
 ) -> dict[str, ModelResult]:
-    """Fit and score all models as ``plan`` says and return their results by name. Warns of each model that failed.
+    """Fit and score all models as ``plan`` says and return their results by name; warn of each model that failed.
 
-    ``say`` is called with a line of text when a model is done, ``jobs`` is the number of parallel fits or an executor,
-    and ``bar`` the progress bar. Raises ``ValueError`` if all models failed.
+    Args:
+        models: models by name.
+        parts: training, validation and test data.
+        plan: number of seeds, budget and search.
+        say: function that is called with a line of text when a model is done.
+        jobs: number of parallel fits, or an executor.
+        bar: progress bar, which is moved with each model.
+
+    Raises:
+        ValueError: all models failed.
     """
     results = {}
     for result in fit_and_score(models, parts, plan, say, jobs):
@@ -230,7 +238,14 @@ def _results(
 def _base(scored: Mapping[str, ModelResult], baseline: str) -> ModelResult:
     """Return the result to which all scores are compared: the baseline's or, if that model failed, the first one's.
 
-    Warns if the baseline failed. Raises ``IncomparableError`` if two of the scored models measure different things.
+    Warns if the baseline failed.
+
+    Args:
+        scored: results of the models that did not fail, by name.
+        baseline: name of the baseline.
+
+    Raises:
+        IncomparableError: two of the scored models measure different things.
     """
     check_comparable({name: result.model.measure_ for name, result in scored.items()})
     if baseline in scored:
@@ -245,8 +260,15 @@ def _code_lengths(
 ) -> CodeLengths | None:
     """Return the prequential code length of the training part under each scored model, or None if no model has one.
 
-    The training part is cut into ``n_blocks`` blocks. ``jobs`` is the number of parallel fits or an executor, and
-    ``say`` is called with lines of progress. Warns of each model that could not be fitted to a part of the data.
+    A model codes each block of the data after a fit to all blocks before it. Warns of each model that could not be
+    fitted to a part of the data.
+
+    Args:
+        scored: results of the models that did not fail, by name.
+        parts: training, validation and test data.
+        n_blocks: number of blocks that the training part is cut into.
+        jobs: number of parallel fits, or an executor.
+        say: function that is called with lines of progress.
     """
     # Not the held-out sequences themselves, because a decoder that starts from nothing does not have them.
     rule = "auto" if parts.validation is not None else None
@@ -269,10 +291,15 @@ def _code_lengths(
 
 
 def _checked_baseline(models: Mapping[str, SequenceModel], baseline: str | None) -> str:
-    """Return the name of the baseline, by default the first model.
+    """Return the name of the baseline, the model that others are compared to, by default the first model.
 
-    Raises ``ValueError`` if there are no models or it is not among them, and ``IncomparableError`` if one has no
-    likelihood.
+    Args:
+        models: models by name.
+        baseline: name that the user passed; None means the first model.
+
+    Raises:
+        ValueError: there are no models, or the baseline is not among them.
+        IncomparableError: a model has no likelihood.
     """
     if not isinstance(models, Mapping):
         raise ValueError(
@@ -294,9 +321,14 @@ def _checked_baseline(models: Mapping[str, SequenceModel], baseline: str | None)
 
 
 def _refuse_missing(name: str, part: Data | None) -> None:
-    """Raise ``ValueError`` if every value of ``part`` is missing, because every model would then score 0.0 nats.
+    """Check that not every value of a part of the data is missing, because every model would then score 0.0 nats.
 
-    ``name`` is what the message calls the part of the data; nothing is checked if ``part`` is None.
+    Args:
+        name: name of the part, for the message.
+        part: the part; nothing is checked if it is None.
+
+    Raises:
+        ValueError: every value is missing.
     """
     if part is None or part.scored.kind != "vectors":
         return
@@ -311,8 +343,12 @@ def _refuse_missing(name: str, part: Data | None) -> None:
 def _checked_blocks(prequential: bool | int, parts: DataParts) -> int | None:
     """Return the number of blocks for prequential code lengths, or None if they were not asked for.
 
-    ``prequential`` is the argument of ``compare``. Raises ``ValueError`` if the number is below 2 or there is no
-    training part.
+    Args:
+        prequential: argument of ``compare``: a number of blocks, True for 8, or False.
+        parts: training, validation and test data.
+
+    Raises:
+        ValueError: the number is below 2, or there is no training part.
     """
     if prequential is not False and parts.train is None:
         raise ValueError("prequential codes the training part, and there is none; pass test= besides X")
@@ -324,10 +360,14 @@ def _checked_blocks(prequential: bool | int, parts: DataParts) -> int | None:
 
 
 def _clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
-    """Return the cluster label of each of the ``scored`` sequences, from a column of its metadata, or None.
+    """Return the cluster of each sequence, from a column of the metadata, or None if there are no clusters.
 
-    ``column=None`` means the column ``cluster`` if there is one. Raises ``ValueError`` if a named column does not
-    exist.
+    Args:
+        scored: the sequences.
+        column: name of the column; None means the column ``cluster`` if there is one.
+
+    Raises:
+        ValueError: a named column does not exist.
     """
     if column is None:
         return scored.clusters
@@ -340,8 +380,10 @@ def _clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
 def _check_parts(parts: DataParts) -> int:
     """Check the training, validation and test part; return how many test sequences also stand in the training part.
 
-    Raises ``ValueError`` if a part has no values, or if noise (dither) of different widths was added to the parts.
-    Warns of shared sequences.
+    Warns of sequences that stand in two parts.
+
+    Raises:
+        ValueError: a part has no values, or noise (dither) of different widths was added to the parts.
     """
     _refuse_missing("test", parts.test)
     _refuse_missing("validation", parts.held_out)

@@ -62,15 +62,18 @@ class Comparison(ComparisonData):
     - ``n_parameters``: number of parameters. ``context``: how many steps back a model sees; NaN means all. ``kind``:
       ``"exact"``, ``"bound"`` (a lower bound), ``"estimate"`` or ``"failed"``. ``source``: for p(y | x), whether the
       model has read or ignored x, else empty.
+    - ``memory``: ``"static"``, or ``"adaptive"`` for a model that goes on learning within a sequence. ``inputs``,
+      present if sequences have inputs or a model reads their times: what the model was given beside the sequence.
+      ``encoding``, present if the data decided how a model reads a series: the encoding.
     - ``fit_seconds``: seconds of one fit, the mean over seeds. ``scoring_throughput``: test units scored per second.
       ``peak_memory``: the most main memory that fit and scoring held beyond what the process held before, in MB (1e6
       bytes); memory that an allocator kept and used again is not counted; NaN if the system does not report it.
     - ``budget``: hyperparameters that the budget set. ``trials``: number of trials of the search. ``settings``:
       hyperparameters that it chose. ``steps``: steps of training. ``converged``: True if every seed converged.
-    - ``floor_hits``: how often a variance floor set a density at the last step of training. ``floor_effect``: nats per
-      unit by which the score moves if the variance floor is doubled or halved. ``n_impossible``: number of test
-      sequences of probability zero. ``n_unseen``: number of test symbols that the training part lacks, the same for
-      every row.
+    - ``floor_hits``: how often a variance floor, the least variance allowed, set a density at the end of training.
+      ``floor_effect``: nats per unit by which the score moves if the variance floor is doubled or halved.
+      ``n_impossible``: number of test sequences of probability zero. ``n_unseen``: number of test symbols that the
+      training part lacks, the same for every row.
     - ``score_error``, present if a ``kind`` is ``"estimate"``: Monte Carlo standard error of the score in nats per
       unit.
     - ``code_length``, present with ``prequential``: nats per unit of the training part under a model that is fitted
@@ -81,7 +84,11 @@ class Comparison(ComparisonData):
 
     @checked
     def plot_ranking(self, ax: Axes | None = None) -> Axes:
-        """Plot each model's difference to the baseline with its interval, best first, on ``ax`` or a new figure."""
+        """Plot each model's difference to the baseline with its interval, best first; return the axes.
+
+        Args:
+            ax: axes to draw on; None makes a new figure.
+        """
         from seqmodels.plot.forest import draw_forest, height_of
         from seqmodels.plot.style import axes_or_new, in_style, note_in_label
 
@@ -92,7 +99,11 @@ class Comparison(ComparisonData):
 
     @checked
     def plot_curves(self, ax: Axes | None = None) -> Axes:
-        """Plot nats per unit against seconds of training for each model, on ``ax`` or a new figure."""
+        """Plot learning curves, nats per unit against seconds of training, a line for each model; return the axes.
+
+        Args:
+            ax: axes to draw on; None makes a new figure.
+        """
         from seqmodels.plot.curves import draw_learning_curves, height_of
         from seqmodels.plot.style import axes_or_new, in_style, note_in_label
 
@@ -103,7 +114,11 @@ class Comparison(ComparisonData):
 
     @checked
     def plot_by_position(self, ax: Axes | None = None) -> Axes:
-        """Plot nats per unit against position in the sequence for each model, on ``ax`` or a new figure."""
+        """Plot nats per unit against position in the sequence, a line for each model; return the axes.
+
+        Args:
+            ax: axes to draw on; None makes a new figure.
+        """
         from seqmodels.plot.curves import draw_by_position, height_of
         from seqmodels.plot.style import axes_or_new, in_style, note_in_label
 
@@ -114,9 +129,12 @@ class Comparison(ComparisonData):
 
     @checked
     def plot_pairwise(self, ax: Axes | None = None) -> Axes:
-        """Plot a matrix of the differences of all pairs, row minus column, on ``ax`` or a new figure.
+        """Plot a matrix of the differences in score of all pairs of models, row minus column; return the axes.
 
         A cell is coloured if its p-value, corrected for the number of pairs, is below 0.05.
+
+        Args:
+            ax: axes to draw on; None makes a new figure.
         """
         from seqmodels.plot.pairwise import draw_pairwise, height_of
         from seqmodels.plot.style import axes_or_new, in_style, note_in_label
@@ -128,9 +146,18 @@ class Comparison(ComparisonData):
 
     @checked
     def plot_gain_by_position(self, model: str, other: str, ax: Axes | None = None) -> Axes:
-        """Plot how much ``model`` gains on ``other`` by position in the sequence, on ``ax`` or a new figure.
+        """Plot how much one model gains on another by position in the sequence; return the axes.
 
-        The bars show ``gain_by_position``: nats per step, over octaves of position.
+        The bars show ``gain_by_position``: the mean difference of log p, in nats per step, over octaves of position
+        (2^i to 2^(i+1) - 1).
+
+        Args:
+            model: name of the model.
+            other: name of the model that it is compared to.
+            ax: axes to draw on; None makes a new figure.
+
+        Raises:
+            ValueError: a name is not among the scored models.
         """
         from seqmodels.plot.adaptation_gain import draw_gain_by_position
         from seqmodels.plot.style import axes_or_new, in_style
@@ -143,7 +170,12 @@ class Comparison(ComparisonData):
 
     @checked
     def plot_code_lengths(self, ax: Axes | None = None) -> Axes:
-        """Plot nats per unit of each training block against the units before it, on ``ax`` or a new figure.
+        """Plot nats per unit of each block of the training part against the units before it; return the axes.
+
+        Each block is coded by a model that was fitted to the blocks before it.
+
+        Args:
+            ax: axes to draw on; None makes a new figure.
 
         Raises:
             ValueError: the comparison was made without ``prequential``.
@@ -154,9 +186,12 @@ class Comparison(ComparisonData):
 
     @checked
     def plot_calibration(self, ax: Axes | None = None) -> Axes:
-        """Plot how well the predicted probabilities are calibrated, on ``ax`` or a new figure.
+        """Plot how well the predicted probabilities are calibrated on test steps; return the axes.
 
         For symbols it is a reliability diagram; for real vectors, histograms of the probability integral transform.
+
+        Args:
+            ax: axes to draw on; None makes a new figure.
 
         Raises:
             ValueError: no model can be evaluated, because the data are bits or counts, or pairs whose sources were not
@@ -176,9 +211,12 @@ class Comparison(ComparisonData):
 
     @checked
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write ``frame`` as CSV, a row for each model. Raises ``OSError`` if the file cannot be written.
+        """Write ``frame`` to a CSV file, a row for each model.
 
         An existing file is replaced only when the new one is complete.
+
+        Raises:
+            OSError: the file cannot be written.
         """
         with replaced(path) as partial:
             self.frame.to_csv(partial, index=False)
@@ -204,6 +242,9 @@ class Comparison(ComparisonData):
         """Write a self-contained HTML page with a summary, the ranking, where models differ, samples, and provenance.
 
         It draws samples from the models and applies them to some of the test data, which takes seconds.
+
+        Args:
+            path: the file to write.
         """
         from seqmodels.evaluation.comparison.report.page import html_report
 
@@ -211,10 +252,13 @@ class Comparison(ComparisonData):
 
     @checked
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the table, the score of every step, the test data, provenance and models into ``folder``.
+        """Write the table, the score of every step, the test data, provenance and models into a folder.
 
-        The folder is created if needed. The files are JSON and safetensors, so that loading them runs no code. An
-        existing comparison is replaced once the new one is complete; other files in the folder stay.
+        The files are JSON and safetensors, so that loading them runs no code. An existing comparison is replaced once
+        the new one is complete; other files in the folder stay.
+
+        Args:
+            folder: the folder, which is created if needed.
 
         Raises:
             ValueError: metadata are neither text nor numbers, or another process or thread is saving into the folder.
@@ -248,11 +292,11 @@ class Comparison(ComparisonData):
     @classmethod
     @checked
     def load(cls, folder: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Comparison:
-        """Load a comparison from ``folder``, exactly as ``save`` wrote it. Folders of unknown origin are safe to load.
+        """Load a comparison from a folder, exactly as ``save`` wrote it; folders of unknown origin are safe to load.
 
         Args:
             folder: the folder that was passed to ``save``.
-            classes: your own classes that its models use, as in ``seqmodels.load``.
+            classes: your own classes of models, encodings or observations that it uses, as in ``seqmodels.load``.
 
         Raises:
             ValueError: the folder holds no comparison, is damaged (the message names the file), or is of a newer
@@ -284,7 +328,11 @@ class Comparison(ComparisonData):
 def _code_lengths(content: Mapping[str, Any] | None) -> CodeLengths | None:
     """Restore the code lengths of a saved comparison from their entry in ``comparison.json``; None if it has none.
 
-    Raises ``ValueError`` if columns are missing.
+    Args:
+        content: the entry, a mapping with ``frame``, ``blocks`` and ``unit``, or None.
+
+    Raises:
+        ValueError: columns are missing.
     """
     if content is None:
         return None

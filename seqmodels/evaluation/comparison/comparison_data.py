@@ -34,9 +34,22 @@ LINE_WIDTH = 120  # characters
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComparisonData:
-    """The data of a comparison with its pairwise tests and its table, the base of ``Comparison``.
+    """The data of a comparison with its pairwise tests and its table, the base class of ``Comparison``.
 
-    ``Comparison`` describes the attributes.
+    Attributes:
+        frame: a frame with a row for each model, best first.
+        measure: what the scores measure; the same for every row.
+        log_prob_steps: for each model, the log-probability of each step of each test sequence, a list of ``(T,)``
+            arrays in nats, the mean over seeds.
+        histories: the training history of each model, a frame.
+        models: the fitted models of the first seed, by name.
+        test: the scored sequences.
+        source: for p(y | x), the sequences x that the scored ones were given; else None.
+        provenance: command, versions, hardware, hashes of the data, and a description of the models.
+        search: a frame with a row for each trial of the search.
+        log_prob_by_seed: with several seeds, for each model the log-probability of n test sequences in nats, ``(S, n)``
+            for S seeds; for one long sequence, of its steps, ``(S, T)``. Empty with one seed.
+        code_lengths: code length of the training part under each model; None if it was not asked for.
     """
 
     frame: pd.DataFrame
@@ -120,7 +133,16 @@ class ComparisonData:
 
     @checked
     def difference(self, model: str, other: str) -> Difference:
-        """Return the score of ``model`` minus the score of ``other``, with interval and p-value as in the table.
+        """Return the score of one model minus the score of another, with interval and p-value, in nats per unit.
+
+        They are computed on the same test sequences, as the differences to the baseline are.
+
+        Args:
+            model: name of the model.
+            other: name of the model that it is compared to.
+
+        Returns:
+            ``Difference``, with ``.difference``, the interval ``.low`` to ``.high``, and ``.p_value``.
 
         Raises:
             ValueError: a name is not among the scored models.
@@ -141,13 +163,16 @@ class ComparisonData:
 
     @checked
     def confidence_set(self, alpha: float = ALPHA) -> list[str]:
-        """Return the model confidence set of level ``1 - alpha``, the models that may be the best, best score first.
+        """Return the model confidence set of level ``1 - alpha``, the names of models that may be the best, best first.
 
         The method of Hansen, Lunde & Nason (2011) removes models, the worst first, until a test no longer rejects at
         ``alpha`` that all others have equal scores. With probability ``1 - alpha`` the best model is in the set, if
         there are many clusters. The p-values (``p_best`` in ``frame``) come from 2,000 bootstrap draws, with a fixed
         seed, of the test clusters, and of seeds if there are several; for one long sequence, of circular blocks of its
-        steps. Models without a rank and an added ``iid`` take no part.
+        steps. Models without a rank and an added ``iid`` (the reference of independent steps) take no part.
+
+        Args:
+            alpha: largest probability that the set lacks the best model.
 
         Raises:
             ValueError: ``alpha`` is not between 0 and 1, or there are too few clusters (fewer than 5) or steps of a
@@ -167,8 +192,13 @@ class ComparisonData:
 
         An octave has the positions 2^i to 2^(i+1) - 1. The frame has columns ``first`` and ``last`` (positions, from
         1), ``n_steps``, ``n_sequences``, ``gain`` (nats per step, ``model`` minus ``other``) and ``share`` (of the sum
-        of the gains over all steps). Steps that are -inf under one of the two are left out. If an adaptive model is
-        compared with its static counterpart, the frame shows after how many steps adaptation pays.
+        of the gains over all steps). Steps that are -inf under one of the two are left out. If an adaptive model, which
+        learns from what it has read of a sequence, is compared with its static counterpart, the frame shows after how
+        many steps adaptation pays.
+
+        Args:
+            model: name of the model.
+            other: name of the model that it is compared to.
 
         Raises:
             ValueError: a name is not among the scored models.
@@ -182,7 +212,7 @@ class ComparisonData:
                 raise ValueError(f"{name!r} is not among the scored models: {', '.join(self.log_prob_steps)}")
 
     def table(self) -> pd.DataFrame:
-        """Return the main columns of ``frame``, formatted as text, a row for each model."""
+        """Return the main columns of ``frame`` formatted as text, a frame with a row for each model."""
         return formatted_table(self.frame)
 
     def how_to_read(self) -> str:
@@ -209,9 +239,11 @@ class ComparisonData:
 
     @checked
     def ranking_figure(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
-        """Return the plot of ``plot_ranking`` as a figure that pyplot does not manage.
+        """Return a plot of each model's difference to the baseline as a figure that pyplot does not manage.
 
-        ``width`` is in inches; ``title=None`` means the title of the comparison.
+        Args:
+            width: width in inches.
+            title: title of the plot; None means the title of the comparison.
         """
         from seqmodels.plot.forest import forest
 
@@ -225,9 +257,11 @@ class ComparisonData:
 
     @checked
     def curves_figure(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
-        """Return the plot of ``plot_curves`` as a figure that pyplot does not manage.
+        """Return a plot of nats per unit against seconds of training, as a figure that pyplot does not manage.
 
-        ``width`` is in inches; ``title=None`` means the title of the comparison.
+        Args:
+            width: width in inches.
+            title: title of the plot; None means the title of the comparison.
         """
         from seqmodels.plot.curves import learning_curves
 

@@ -45,20 +45,21 @@ def comparison_frame(
 ) -> pd.DataFrame:
     """Return the frame of a comparison, a row for each model, in the columns that ``Comparison`` describes.
 
-    Ranked models come first, best score first, then models whose score a variance floor set, models that were not
-    trained, and models that failed. ``p_holm`` is corrected for the number of tested rows, to which the reference does
-    not belong, and ``p_best`` is computed among the ranked rows without the reference. If the sequences have inputs or
-    a model reads their times, the column ``inputs`` names what each model was given, or ``"none"``. If the data decided
-    how a model reads a series, the column ``encoding`` names the encoding of each model.
+    Ranked models come first, best score first, then models whose score a variance floor (the least variance allowed)
+    set, models that were not trained, and models that failed. ``p_holm`` is corrected for the number of tested rows, to
+    which the reference does not belong, and ``p_best`` is computed among the ranked rows without the reference. If the
+    sequences have inputs or a model reads their times, the column ``inputs`` names what each model was given, or
+    ``"none"``. If the data decided how a model reads a series, the column ``encoding`` names the encoding of each
+    model.
+
+    Warns if sequences are impossible under a model, if there are too few clusters for an interval, and if a variance
+    floor or an untrained model made a score.
 
     Args:
         results: results of all models, with the reference and the failed models among them.
         base: the result that differences are taken to.
         test: the scored part.
         clusters: cluster of each test sequence; None means that every sequence is its own.
-
-    Warns if sequences are impossible under a model, if there are too few clusters for an interval, and if a variance
-    floor or an untrained model made a score.
     """
     import pandas as pd
 
@@ -122,8 +123,13 @@ def _difference(result: ModelResult, base: ModelResult, test: Data, clusters: li
     """Return the score of ``result`` minus that of ``base`` on the same sequences, with interval and p-value if valid.
 
     There is no interval and no p-value if a variance floor set one of the two scores, if one of the two models was not
-    trained or gives one log-probability for the whole test sequence, or if the model is the reference. ``clusters`` has
-    the cluster of each test sequence; None means that they are independent.
+    trained or gives one log-probability for the whole test sequence, or if the model is the reference.
+
+    Args:
+        result: result of the model.
+        base: result of the baseline.
+        test: the scored part.
+        clusters: cluster of each test sequence; None means that they are independent.
     """
     if result is base:
         return NO_DIFFERENCE

@@ -42,7 +42,9 @@ def fit_and_score(
     progress: Progress,
     jobs: parallel_fits.Jobs = 1,
 ) -> Iterator[ModelResult]:
-    """Tune, fit and score the models, and yield the result of each model when its last seed is done.
+    """Tune, fit and score the models of a comparison, and yield the result of each model when its last seed is done.
+
+    A model that fails yields a result with its error, so that the others are not lost.
 
     Args:
         models: the models by name, fitted in place.
@@ -51,8 +53,6 @@ def fit_and_score(
         progress: called with a line of text for each trial.
         jobs: number of parallel fits, or an executor. With 1 the models come one after the other; otherwise all trials
             of all searches run first, then the fits.
-
-    A model that fails yields a result with its error, so that the others are not lost.
     """
     if jobs == 1:
         for name, model in models.items():
@@ -100,14 +100,24 @@ def _fit_and_score_together(
 
 
 def _become(model: SequenceModel, fitted: SequenceModel) -> None:
-    """Copy to the user's ``model`` all attributes of ``fitted``, its copy that was fitted in another process."""
+    """Copy all attributes of ``fitted``, which was fitted in another process, to the user's ``model``."""
     if model is not fitted:
         vars(model).clear()
         vars(model).update(vars(fitted))
 
 
 def _prepare(model: SequenceModel, parts: DataParts, plan: FitPlan, trials: list[Trial]) -> dict[str, Any]:
-    """Set the best setting among ``trials`` and the budget on the model; return the hyperparameters of the budget."""
+    """Set the best setting of the search and the budget on a model; return the hyperparameters that the budget set.
+
+    Args:
+        model: the model, which is changed in place.
+        parts: training, validation and test data.
+        plan: the plan with the budget.
+        trials: results of the settings that the search tried; empty if there was no search.
+
+    Raises:
+        NotFittedError: the model is not fitted and there is no training part.
+    """
     if parts.train is None:
         if not model.__sklearn_is_fitted__():
             raise NotFittedError("not fitted, and there is no test part; pass test=, or fit it first")
@@ -123,7 +133,14 @@ def _run_trials(
 ) -> dict[str, list[Trial]]:
     """Run every trial of the search, several at a time; return the trials of each model, in the order of its grid.
 
-    A model without a search has an empty list. ``progress`` is called with a line of text for each trial.
+    A model without a search has an empty list.
+
+    Args:
+        models: models by name.
+        parts: training, validation and test data.
+        plan: budget and search.
+        progress: function that is called with a line of text for each trial.
+        jobs: number of parallel fits, or an executor.
     """
     settings = {name: [] if plan.search is None else plan.search.settings(name, plan.random_state) for name in models}
     if plan.search is None or parts.train is None or not any(settings.values()):
@@ -148,14 +165,26 @@ def _run_trials(
 
 
 def _fit_within(budget: Budget | None, parts: DataParts, model: SequenceModel, train: Data) -> SequenceModel:
-    """Fit ``model`` to ``train``, a part of the training data, within the budget for the whole of it; return it."""
+    """Fit a model to a part of the training data, within the budget for the whole of it; return it.
+
+    Args:
+        budget: limits of the fit; None means none.
+        parts: training, validation and test data.
+        model: the model, which is fitted in place.
+        train: the part that it is fitted to.
+    """
     assert parts.train is not None
     _apply_budget(budget, model, parts.train)
     return _fit(model, train, parts.validation)
 
 
 def _fit(model: SequenceModel, train: Data, validation: Any) -> SequenceModel:
-    """Fit ``model`` to ``train``, with ``validation`` as in ``fit``, and return it.
+    """Fit a model in place and return it.
+
+    Args:
+        model: the model.
+        train: sequences and targets that it is fitted to.
+        validation: data for early stopping, the argument of ``fit``.
 
     Raises:
         KeyboardInterrupt: a signal ended ``fit``, which ends the whole comparison; the model keeps the best parameters
@@ -218,9 +247,14 @@ def _fit_one_seed(model: SequenceModel, parts: DataParts) -> SeedResult:
 
 
 def _refuse_nan(steps: list[np.ndarray], scored: Sequences) -> None:
-    """Raise ``ValueError`` if the log-probability of a step is NaN or +inf; -inf is valid.
+    """Check that no log-probability of a step is NaN or +inf; -inf is valid.
 
-    ``steps`` has an array ``(T,)`` for each of the ``scored`` sequences.
+    Args:
+        steps: an array ``(T,)`` for each sequence.
+        scored: the sequences.
+
+    Raises:
+        ValueError: a log-probability is NaN or +inf; the message names sequence and step.
     """
     for name, of_sequence in zip(scored.names, steps, strict=True):
         for start, part in parts_of(of_sequence):
@@ -234,7 +268,7 @@ def _refuse_nan(steps: list[np.ndarray], scored: Sequences) -> None:
 
 
 def _training_sample(train: Data, n_units: int) -> Data:
-    """Sample about ``n_units`` units (frames, bytes or symbols) of the training data, on which models are scored too.
+    """Sample about ``n_units`` frames, bytes or symbols of the training data, on which models are scored too.
 
     A single long sequence is cut; of several, whole sequences are drawn.
     """

@@ -17,9 +17,9 @@ ALPHA = 0.05  # the model confidence set that the table shows has level 1 - ALPH
 
 
 def formatted_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the main columns of a comparison's ``frame`` as text, a row for each model, about 120 characters wide.
+    """Return the main columns of a comparison's ``frame`` as text, a frame with a row for each model.
 
-    Optional columns are left out if they are the same for every model.
+    It is about 120 characters wide. Optional columns are left out if they are the same for every model.
     """
     import pandas as pd
 
@@ -51,7 +51,11 @@ def formatted_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def unranked_models(frame: pd.DataFrame) -> list[str]:
-    """Return the names of the models without a rank because a variance floor set their score."""
+    """Return the names of the models without a rank because the least variance allowed (the floor) set their score.
+
+    Args:
+        frame: the frame of a comparison.
+    """
     unranked = list(frame.loc[frame["rank"].isna() & (frame["error"] == ""), "model"])
     return [name for name in unranked if name not in untrained_models(frame)]
 
@@ -60,6 +64,9 @@ def untrained_models(frame: pd.DataFrame) -> list[str]:
     """Return the names of the models without a rank because the budget ended before the first step of training.
 
     Frames of older versions do not record it; for them the list is empty.
+
+    Args:
+        frame: the frame of a comparison.
     """
     return list(frame.attrs.get("no_step", []))
 
@@ -68,12 +75,19 @@ def _has_confidence_set(frame: pd.DataFrame) -> bool:
     """Return True if the model confidence set covers more than two models; with two, the p-value says the same.
 
     Frames of older versions have no confidence set.
+
+    Args:
+        frame: the frame of a comparison.
     """
     return "p_best" in frame and int(frame["p_best"].notna().sum()) > 2
 
 
 def models_below_reference(frame: pd.DataFrame) -> list[str]:
-    """Return the names of the models whose score is below the reference of independent steps."""
+    """Return the names of the models whose score is below that of ``iid``, the reference of independent steps.
+
+    Args:
+        frame: the frame of a comparison.
+    """
     name = frame.attrs.get("iid", "")
     level = frame.loc[frame["model"] == name, "score"]
     return list(frame.loc[frame["score"] < level.iloc[0], "model"]) if len(level) else []
@@ -83,6 +97,9 @@ def _p_columns(frame: pd.DataFrame) -> dict[str, list[str]]:
     """Return the columns of p-values as text, by title; corrected p-values have a column of their own if they differ.
 
     Frames of older versions have corrected p-values only.
+
+    Args:
+        frame: the frame of a comparison.
     """
     alone = _p_cells(frame["p_value"])
     if "p_holm" not in frame:
@@ -119,7 +136,11 @@ def _p_values_in_words(frame: pd.DataFrame) -> str:
 
 
 def is_any_adaptive(frame: pd.DataFrame) -> bool:
-    """Return True if one of the models goes on learning within a sequence; in frames of older versions none does."""
+    """Return True if one of the models goes on learning within a sequence; in frames of older versions none does.
+
+    Args:
+        frame: the frame of a comparison.
+    """
     return "memory" in frame and bool((frame["memory"] == "adaptive").any())
 
 
@@ -128,6 +149,9 @@ def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
 
     One is shown if any model has something to say in it, such as a context, a Monte Carlo error, the sd of several
     seeds or a warning; inputs and the encoding if the frame has them.
+
+    Args:
+        frame: the frame of a comparison.
     """
     columns = []
     if frame["context"].notna().any():
@@ -159,7 +183,13 @@ def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
 
 
 def how_to_read(frame: pd.DataFrame, measure: Measure, test: Sequences) -> str:
-    """Return a paragraph that explains the figures of the table: its unit, test sequences, intervals and notes."""
+    """Return a paragraph that explains the figures of a comparison's table: unit, test sequences, intervals and notes.
+
+    Args:
+        frame: the frame of the comparison.
+        measure: what its scores measure, such as the unit.
+        test: the scored sequences.
+    """
     n = len(test)
     given = "of y given x, " if measure.conditional else "of p(x | inputs) or p(x), " if "inputs" in frame else ""
     ends = "lengths are given" if measure.length == "given" else "the end of each sequence is scored too"
@@ -174,9 +204,11 @@ def how_to_read(frame: pd.DataFrame, measure: Measure, test: Sequences) -> str:
 
 
 def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
-    """Return the notes that apply to a comparison's ``frame``, each a sentence or two.
+    """Return the notes that apply to the table of a comparison, each a sentence or two.
 
-    ``measure`` says in what unit scores are.
+    Args:
+        frame: the frame of the comparison.
+        measure: what its scores measure, such as the unit.
     """
     notes = []
     if frame["perplexity"].notna().any():

@@ -17,7 +17,7 @@ from seqmodels.sequences.mapped import totals
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The figures of one fit: its score on the test part, and what the fit cost.
+    """The scores and costs of one fit of a model in a comparison.
 
     Attributes:
         steps: log-probability of each step of each test sequence, a list of ``(T,)`` arrays in nats.
@@ -27,7 +27,8 @@ class SeedResult:
         throughput: test units scored per second.
         peak_memory: the most main memory that fit and scoring held, in MB (1e6 bytes).
         converged: whether the fit converged.
-        floor_effect: nats per unit by which the score moves with the variance floor, see the function ``floor_effect``.
+        floor_effect: nats per unit by which the score moves if the variance floor, the least variance allowed, is
+            doubled or halved.
         has_trained: False if the budget ended before the first step of training, so that the model has its initial
             parameters.
         score_error: Monte Carlo standard error in nats per unit if the score is an estimate; else NaN.
@@ -52,10 +53,10 @@ class ModelResult:
     Attributes:
         name: name of the model in the comparison.
         model: the model.
-        seeds: the result of each of its fits; empty if it failed.
+        seeds: the result of each of its fits, one for each seed; empty if it failed.
         budget_settings: the hyperparameters that the budget set.
         trials: every setting that the search tried.
-        is_reference: True for the reference ``iid``, which is not tested.
+        is_reference: True for ``iid``, the reference of independent steps, which is not tested.
         error: type and message of the error; empty if there was none.
     """
 
@@ -69,7 +70,7 @@ class ModelResult:
 
     @cached_property
     def steps(self) -> list[np.ndarray]:
-        """Mean over seeds of the log-probability of each step of each test sequence in nats, a list of ``(T,)``."""
+        """Log-probability of each step in nats, the mean over seeds, an array ``(T,)`` for each test sequence."""
         if len(self.seeds) == 1:
             return self.seeds[0].steps
         return [mean_over_seeds(step) for step in zip(*(seed.steps for seed in self.seeds), strict=True)]
@@ -105,11 +106,19 @@ class ModelResult:
         return all(seed.has_trained for seed in self.seeds)
 
     def mean(self, figure: str) -> float:
-        """Return the mean over seeds of ``figure``, a field of ``SeedResult``."""
+        """Return the mean over seeds of a score or cost.
+
+        Args:
+            figure: name of the field of ``SeedResult``, such as ``"score"`` or ``"fit_seconds"``.
+        """
         return float(np.mean([getattr(seed, figure) for seed in self.seeds]))
 
     def progress_line(self, unit: str) -> str:
-        """Return one line of text about the model, for the ``progress`` function of ``compare``."""
+        """Return a line of text with the model's score and seconds, or its error, for ``progress`` of ``compare``.
+
+        Args:
+            unit: unit of the score: frame, byte or symbol.
+        """
         if self.error:
             return f"{self.name}: failed ({self.error})"
         return f"{self.name}: {self.mean('score'):.4f} nats per {unit}, fitted in {self.mean('fit_seconds'):.1f} s"

@@ -73,7 +73,11 @@ def near_duplicates(test: Data, train: Data | None) -> NearDuplicates:
 def _shared(test: Sequences, train: Sequences) -> tuple[np.ndarray, int]:
     """Return the share of each test sequence's windows that the training part has, ``(n,)``, and a window's length.
 
-    The share is NaN for a sequence without windows.
+    A window is a run of a few consecutive steps. The share is NaN for a sequence without windows.
+
+    Args:
+        test: n test sequences.
+        train: sequences of the training part.
     """
     codes = _Codes.of(train)
     n_steps = int(train.n_units.sum())
@@ -98,14 +102,14 @@ class _Codes:
     """A map from steps to 64-bit integers that are equal for equal steps.
 
     Attributes:
-        scale: vectors are rounded to multiples of it, ``(D,)``; None for symbols and text.
+        scale: vectors of D features are rounded to multiples of it, ``(D,)``; None for symbols and text.
     """
 
     scale: np.ndarray | None
 
     @classmethod
     def of(cls, train: Sequences) -> _Codes:
-        """Return the codes for sequences like ``train``, with the scale of its vectors."""
+        """Return the map for sequences like ``train``, with the scale of its vectors."""
         if train.kind != "vectors":
             return cls(None)
         some = np.concatenate([np.asarray(item[:1000], dtype=float) for item in train.items[:1000]])
@@ -113,7 +117,7 @@ class _Codes:
         return cls(np.where(deviation > 0, deviation, 1.0) / 10**DIGITS)
 
     def of_item(self, item: Item) -> np.ndarray:
-        """Return the code of each step of a sequence, shape ``(T,)``; for text, of each UTF-8 byte."""
+        """Return the 64-bit code of each of T steps of a sequence, shape ``(T,)``; for text, of each UTF-8 byte."""
         if isinstance(item, str):
             return np.frombuffer(item.encode(), dtype=np.uint8).astype(np.uint64)
         if self.scale is None and item.dtype.kind == "O":
@@ -131,10 +135,15 @@ class _Codes:
 
 
 def _window(codes: _Codes, train: Sequences, n_steps: int) -> int:
-    """Return the length of a window in steps, so long that random windows of ``n_steps`` steps rarely agree.
+    """Return the length of a window (a run of consecutive steps) so long that random windows rarely agree.
 
-    It is ``SPECIFICITY * log(n_steps) / entropy``, at least ``MIN_WINDOWS`` and at most ``MAX_WINDOW``. The entropy of
-    a step is estimated from the codes of the first ``SAMPLE_STEPS`` steps of ``train``.
+    It is ``SPECIFICITY * log(n_steps) / entropy`` steps, at least ``MIN_WINDOWS`` and at most ``MAX_WINDOW``. The
+    entropy of a step is estimated from the codes of the first ``SAMPLE_STEPS`` steps.
+
+    Args:
+        codes: map from steps to integers.
+        train: sequences of the training part.
+        n_steps: number of their steps.
     """
     some: list[np.ndarray] = []
     n = 0
@@ -151,17 +160,26 @@ def _window(codes: _Codes, train: Sequences, n_steps: int) -> int:
 
 
 def _windows_of_item(codes: _Codes, item: Item, k: int) -> Iterator[np.ndarray]:
-    """Yield the hashes of all windows of k steps of a sequence, ``(m,)``, in arrays of bounded size.
+    """Yield the hashes of all windows (runs) of k steps of a sequence, ``(m,)``, in arrays of bounded size.
 
-    ``codes`` maps steps to integers. Windows whose steps are all equal are left out.
+    Windows whose steps are all equal are left out.
+
+    Args:
+        codes: map from steps to integers.
+        item: the sequence.
+        k: number of steps of a window.
     """
     return (_windows(codes.of_item(part), k) for part in _parts(item, k) if len(part) >= k or isinstance(part, str))
 
 
 def _parts(item: Item, k: int) -> Iterator[Item]:
-    """Yield a sequence in parts that overlap by ``k - 1`` steps.
+    """Yield a sequence in parts that overlap by ``k - 1`` steps, so that every run of k steps is within one part.
 
     A text is one part; a sequence on disk is read part by part.
+
+    Args:
+        item: the sequence.
+        k: number of steps of a run.
     """
     if isinstance(item, str):
         yield item
@@ -173,9 +191,11 @@ def _parts(item: Item, k: int) -> Iterator[Item]:
 
 
 def _windows(codes: np.ndarray, k: int) -> np.ndarray:
-    """Return the hashes of all windows of k steps, except windows whose steps are all equal.
+    """Return the hashes of all windows (runs) of k steps, except windows whose steps are all equal.
 
-    ``codes`` has a 64-bit code of each step, ``(T,)``.
+    Args:
+        codes: 64-bit code of each of T steps, ``(T,)``.
+        k: number of steps of a window.
     """
     n = max(0, len(codes) - k + 1)
     changes = np.concatenate([[0], np.cumsum(codes[1:] != codes[:-1])])

@@ -16,7 +16,10 @@ from seqmodels.sequences.mapped import parts_of
 def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
     """Warn of sequences that stand in two parts of the data; return how many test sequences are in the training part.
 
-    ``validation=None`` means that there is no validation part.
+    Args:
+        train: the training part.
+        validation: the validation part; None means that there is none.
+        test: the test part.
     """
     n_duplicates = n_shared(test, train)
     pairs = [(n_duplicates, test, "test", "training", "their scores may show memory instead of generalisation")]
@@ -35,7 +38,11 @@ def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
 
 
 def n_shared(part: Data, other: Data) -> int:
-    """Return how many sequences of ``part`` also occur in ``other``, exactly and with the same targets, if any."""
+    """Return how many sequences of ``part`` also occur in ``other``, exactly and with the same targets, if any.
+
+    Args:
+        part, other: two parts of the data, such as test and training part.
+    """
     in_other = set(_hashable(other))
     return sum(key in in_other for key in _hashable(part))
 

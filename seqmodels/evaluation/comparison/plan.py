@@ -32,7 +32,16 @@ class DataParts:
 
     @classmethod
     def from_arguments(cls, X: Any, y: Any, test: Any, validation: Any) -> DataParts:
-        """Build the parts from the arguments ``X``, ``y``, ``test`` and ``validation`` of ``compare``."""
+        """Build the parts from the arguments of ``compare``; warn if training sequences have a past.
+
+        A past, earlier steps kept as context, is not read by any fit.
+
+        Args:
+            X: training sequences, or the scored ones if there is no ``test``.
+            y: their targets; None for p(x).
+            test: held-out sequences, or a pair with their targets; None means that ``X`` is scored.
+            validation: the argument of ``fit``.
+        """
         validation = _read_once(validation, has_targets=y is not None)
         if test is None:
             return cls(None, Data.of(X, y), validation)
@@ -43,16 +52,18 @@ class DataParts:
 
     @property
     def held_out(self) -> Data | None:
-        """The validation sequences, or None if ``validation`` is a rule or None or if nothing is fitted."""
+        """Validation sequences with their targets; None if ``validation`` is a rule or None, or nothing is fitted."""
         if self.train is None or self.validation is None or isinstance(self.validation, str):
             return None
         return Data.of(*(self.validation if self.train.y is not None else (self.validation, None)))
 
 
 def _read_once(validation: Any, *, has_targets: bool) -> Any:
-    """Read ``validation`` into ``Sequences``, because a generator could be read by one fit only.
+    """Read validation data into ``Sequences``, because a generator could be read by one fit only.
 
-    A rule (a name such as ``"auto"``) or None is returned unchanged. If ``has_targets``, it is a pair of sequences.
+    Args:
+        validation: the argument of ``fit``; a rule (a name such as ``"auto"``) or None is returned unchanged.
+        has_targets: whether it is a pair of sequences and targets.
     """
     if validation is None or isinstance(validation, str):
         return validation
@@ -78,7 +89,15 @@ class FitPlan:
     random_state: int = 0
 
     def check(self, models: Mapping[str, SequenceModel], *, has_train: bool) -> None:
-        """Raise ``ValueError`` if an option is invalid, or needs a training part and ``has_train`` is False."""
+        """Check the options of a comparison, before any model is fitted.
+
+        Args:
+            models: models by name.
+            has_train: whether there is a training part, which several seeds, a budget and a search need.
+
+        Raises:
+            ValueError: an option is invalid, or needs a training part that is missing.
+        """
         if not 1 <= self.seeds <= MOST_SEEDS:
             raise ValueError(f"seeds is {self.seeds}; pass a whole number from 1 to {MOST_SEEDS:,}")
         if self.budget is not None and not isinstance(self.budget, Budget):

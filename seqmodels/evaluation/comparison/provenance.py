@@ -50,7 +50,15 @@ def provenance() -> dict[str, Any]:
 
 
 def comparison_provenance(models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan) -> dict[str, Any]:
-    """Return ``provenance()`` with SHA-256 hashes of the data and all settings of a comparison, as JSON values."""
+    """Return what is needed to reproduce a comparison, as a dictionary of JSON values.
+
+    It has the command, date, versions and hardware, SHA-256 hashes of the data, and all settings.
+
+    Args:
+        models: models by name.
+        parts: training, validation and test data.
+        plan: seeds, budget and search.
+    """
     by_name = {"train": parts.train, "validation": parts.held_out, "test": parts.test}
     items = [(f"{name} {n}", s) for name, d in by_name.items() if d is not None for n, s in (("x", d.X), ("y", d.y))]
     record = {
@@ -67,7 +75,7 @@ def comparison_provenance(models: Mapping[str, SequenceModel], parts: DataParts,
 
 
 def stamped(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a copy of ``frame`` with the columns ``command``, ``date`` and ``hardware`` of this process."""
+    """Return a copy of a frame with columns that say how it was made: ``command``, ``date`` and ``hardware``."""
     now = provenance()
     hardware = now["hardware"]
     machine = (

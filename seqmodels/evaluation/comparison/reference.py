@@ -49,10 +49,15 @@ class Reference:
 
 
 def fit_reference(models: Mapping[str, SequenceModel], like: SequenceModel, parts: DataParts) -> Reference:
-    """Fit a model of independent steps to the training part, with the data type and measure of the fitted ``like``.
+    """Fit a model of independent and identically distributed steps to the training part, and score it on the test part.
 
-    If one of the user's ``models`` is called ``iid``, it is the reference instead. If there is no training part, the
+    If one of the user's models is called ``iid``, it is the reference instead. If there is no training part, the
     fit fails, or its scores cannot be compared with those of ``like``, the result's ``note`` says so.
+
+    Args:
+        models: the user's models by name.
+        like: a fitted model whose kind of data and measure the reference has.
+        parts: training, validation and test data.
     """
     kind = parts.test.scored.kind
     unit = {"vectors": "frames", "text": "bytes", "symbols": "symbols"}[kind]
@@ -81,7 +86,10 @@ def fit_reference(models: Mapping[str, SequenceModel], like: SequenceModel, part
 def independent_steps(like: SequenceModel) -> HMM:
     """Return an unfitted model of independent steps, an HMM with one state, that measures the same as ``like``.
 
-    It has the same alphabet, rule for lengths and device as the fitted ``like``, and ignores the source x of p(y | x).
+    It has the same alphabet, rule for lengths and device, and ignores the source x of p(y | x).
+
+    Args:
+        like: a fitted model.
     """
     measure = like.measure_
     return HMM(

@@ -56,10 +56,16 @@ BROKEN = (*MALFORMED, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 
 @contextmanager
 def replaced(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Save a comparison: yield a new folder for its files and an empty dictionary for the rest of its content.
+    """Return a context manager that saves a comparison in ``folder``.
 
-    When the block ends, the dictionary is written as JSON, and both replace the old comparison. If anything fails, the
-    old one stays. Raises ``ValueError`` if another process or thread is writing there.
+    Its block gets a new folder for the files and an empty dictionary for the rest of the content. When the block ends,
+    the dictionary is written as JSON, and both replace the old comparison. If anything fails, the old one stays.
+
+    Args:
+        folder: the folder of the comparison.
+
+    Raises:
+        ValueError: another process or thread is writing there.
     """
     with locked_folder(folder) as root:
         with new_folder(root, "files-") as files:
@@ -84,9 +90,15 @@ def replaced(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, A
 
 @contextmanager
 def opened(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Open a saved comparison: yield the folder of its files and the content of ``comparison.json``.
+    """Return a context manager that opens a saved comparison.
 
-    Raises ``ValueError`` if the folder has no comparison or a damaged one, also if the damage shows while it is read.
+    Its block gets the folder of the files and the content of ``comparison.json``.
+
+    Args:
+        folder: the folder of the comparison.
+
+    Raises:
+        ValueError: the folder has no comparison or a damaged one, also if the damage shows in the block.
     """
     root = Path(folder)
     content = read_main(root)
@@ -103,7 +115,11 @@ def opened(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any
 def read_main(folder: Path) -> dict[str, Any]:
     """Return the content of ``comparison.json`` after checking its format and hash.
 
-    Raises ``ValueError`` for a folder that holds no saved comparison, a damaged one, or one of a newer version.
+    Args:
+        folder: the folder of the comparison.
+
+    Raises:
+        ValueError: the folder holds no saved comparison, a damaged one, or one of a newer version.
     """
     path = folder / MAIN
     raw = _bytes(path) if path.exists() else b"{}"
@@ -129,10 +145,16 @@ def read_main(folder: Path) -> dict[str, Any]:
 
 
 def _checked(root: Path, content: dict[str, Any]) -> Path:
-    """Return the folder of the files of a comparison after checking their names and hashes.
+    """Return the folder of the files of a saved comparison after checking their names and hashes.
 
-    ``content`` is that of ``comparison.json`` in the folder ``root``. The oldest format has no hashes, so only names
-    are checked. Raises ``ValueError`` if a file is missing or damaged.
+    The oldest format has no hashes, so only names are checked.
+
+    Args:
+        root: the folder of the comparison.
+        content: content of its ``comparison.json``.
+
+    Raises:
+        ValueError: a file is missing or damaged.
     """
     for name, value in content["measure"].items():
         check_argument(Measure, name, value)
@@ -180,7 +202,7 @@ def _hashes(files: Path) -> dict[str, str]:
 
 
 def _old_files(root: Path) -> list[str]:
-    """Return the files of a comparison in the oldest format, which stand in ``root`` itself, as paths relative to it.
+    """Return the names of the files of a comparison in the oldest format, which stand in ``root`` itself.
 
     The list is empty if the folder holds no comparison or one in a newer format.
     """
@@ -210,7 +232,11 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def as_json(value: Any) -> Any:
-    """Convert a value for JSON: arrays become lists, configurable objects descriptions, and others their ``repr``."""
+    """Convert a value to one that JSON can hold.
+
+    Arrays become lists, configurable objects (models, encodings, ...) descriptions of their settings, and others their
+    ``repr``.
+    """
     if isinstance(value, Mapping):
         return {str(key): as_json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -226,9 +252,10 @@ def as_json(value: Any) -> Any:
 
 
 def frame_to_json(frame: pd.DataFrame) -> dict[str, Any]:
-    """Convert a frame to a dictionary for JSON: its columns with their dtypes, and its ``attrs``. Numbers stay exact.
+    """Convert a frame to a dictionary for JSON with its columns, their dtypes and its ``attrs``; numbers stay exact.
 
-    Raises ``ValueError`` if a cell is neither text nor a number, bool, date or None.
+    Raises:
+        ValueError: a cell is neither text nor a number, bool, date or None.
     """
     columns = [
         {"name": name, "dtype": str(values.dtype), "values": [_scalar(name, v) for v in values]}
@@ -238,7 +265,11 @@ def frame_to_json(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def frame_from_json(content: Mapping[str, Any]) -> pd.DataFrame:
-    """Restore a frame from the dictionary of ``frame_to_json``. Raises ``ValueError`` if columns differ in length."""
+    """Restore a frame from the dictionary of ``frame_to_json``.
+
+    Raises:
+        ValueError: columns differ in length or have an invalid dtype.
+    """
     import pandas as pd
 
     n = content["n"]
@@ -252,9 +283,16 @@ def frame_from_json(content: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _scalar(column: Any, value: Any) -> Any:
-    """Convert a cell to a JSON value. NaN becomes null and an infinity becomes a string, because JSON has neither.
+    """Convert a cell of a frame to a JSON value.
 
-    Raises ``ValueError``, which names the column, if the cell is neither text nor a number, bool, date or None.
+    NaN becomes null and an infinity becomes a string, because JSON has neither.
+
+    Args:
+        column: name of the column, for the message.
+        value: the cell.
+
+    Raises:
+        ValueError: the cell is neither text nor a number, bool, date or None.
     """
     import pandas as pd
 
@@ -282,9 +320,14 @@ def _series(values: list[Any], dtype: str) -> pd.Series:
 
 
 def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
-    """Write sequences to ``NAME.json`` in ``folder``: kind, metadata, inputs, times, and texts or symbols.
+    """Write sequences to ``NAME.json``: kind, metadata, inputs, times, and texts or symbols.
 
-    ``name`` is the file's name without its ending. Vectors and their past are written to ``NAME.safetensors``.
+    Vectors and their past are written to ``NAME.safetensors``.
+
+    Args:
+        folder: folder of the files.
+        name: name of the files without its ending.
+        sequences: the sequences.
     """
     content: dict[str, Any] = {"kind": sequences.kind, "metadata": frame_to_json(sequences.metadata)}
     content["grid"] = sequences.grid
@@ -312,7 +355,12 @@ def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
 
 
 def read_sequences(folder: Path, name: str) -> Sequences | None:
-    """Read the sequences from the files of ``write_sequences``; return None if there are none under this name."""
+    """Read the sequences from the files of ``write_sequences``; return None if there are none under this name.
+
+    Args:
+        folder: folder of the files.
+        name: name of the files without its ending.
+    """
     if not (folder / f"{name}.json").exists():
         return None
     content = storage.parse_json(_bytes(folder / f"{name}.json"), f"{name}.json")
@@ -352,9 +400,13 @@ def _time_dtype(name: Any) -> np.dtype:
 
 
 def write_arrays(path: Path, ragged: Mapping[str, list[Any]]) -> None:
-    """Write the lists of arrays in ``ragged``, by name, to a safetensors file at ``path``.
+    """Write lists of arrays to a safetensors file.
 
     The arrays of a list, which may differ in length, are concatenated, and their lengths are stored.
+
+    Args:
+        path: the file.
+        ragged: lists of arrays by name.
     """
     values = {str(i): np.concatenate([np.asarray(a) for a in arrays]) for i, arrays in enumerate(ragged.values())}
     lengths = {str(i): np.array([len(a) for a in arrays], np.int64) for i, arrays in enumerate(ragged.values())}
@@ -362,7 +414,15 @@ def write_arrays(path: Path, ragged: Mapping[str, list[Any]]) -> None:
 
 
 def read_arrays(folder: Path, name: str) -> dict[str, list[np.ndarray]]:
-    """Read the lists of arrays, by name, from ``NAME.safetensors`` (oldest format: ``NAME.npz``) in ``folder``."""
+    """Read lists of arrays, by name, from ``NAME.safetensors`` (oldest format: ``NAME.npz``).
+
+    Args:
+        folder: folder of the file.
+        name: name of the file without its ending.
+
+    Raises:
+        ValueError: arrays and their lengths do not fit, or an old file would unpack to too many bytes.
+    """
     path = folder / f"{name}.safetensors"
     if not path.exists():
         return _read_npz(folder / f"{name}.npz")
@@ -395,9 +455,14 @@ def _read_npz(path: Path) -> dict[str, list[np.ndarray]]:
 
 
 def check_steps(steps: Mapping[str, list[np.ndarray]], test: Sequences) -> None:
-    """Raise ``ValueError`` unless every model has an array of log-probabilities for every test sequence.
+    """Check that every model has an array of log-probabilities for every test sequence.
 
-    ``steps`` has the arrays of each model by name.
+    Args:
+        steps: for each model, by name, an array of the steps of each sequence.
+        test: the test sequences.
+
+    Raises:
+        ValueError: a model has another number of arrays.
     """
     for name, each in steps.items():
         if len(each) != len(test):
@@ -405,9 +470,14 @@ def check_steps(steps: Mapping[str, list[np.ndarray]], test: Sequences) -> None:
 
 
 def check_seeds(by_seed: Mapping[str, list[np.ndarray]], steps: Mapping[str, list[np.ndarray]]) -> None:
-    """Raise ``ValueError`` unless each seed has a log-probability of each test sequence, or each step of a single one.
+    """Check that each seed has a log-probability of each test sequence, or of each step of a single one.
 
-    ``by_seed`` has an array for each seed, and ``steps`` an array for each test sequence, both by model name.
+    Args:
+        by_seed: for each model, by name, an array for each seed.
+        steps: for each model, by name, an array for each test sequence.
+
+    Raises:
+        ValueError: an array has another length.
     """
     for name, rows in by_seed.items():
         of_model = steps.get(name, [])
@@ -423,6 +493,10 @@ def write_models(folder: Path, models: Mapping[str, Any]) -> dict[str, str]:
     """Write each model to a file of its own, under a valid file name, and return the file name of each model.
 
     Models that cannot be saved, for example because they hold a function, are left out with a warning.
+
+    Args:
+        folder: folder in which the subfolder ``models`` is made.
+        models: models by name.
     """
     (folder / "models").mkdir(exist_ok=True)
     files = {name: f"models/{i}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:100]}" for i, name in enumerate(models)}

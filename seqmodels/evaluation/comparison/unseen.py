@@ -18,6 +18,9 @@ def n_unseen(parts: DataParts) -> int:
     """Count the symbols of the scored test sequences that do not occur in the training part.
 
     The count is 0 for text and vectors, and without a training part.
+
+    Args:
+        parts: training, validation and test data.
     """
     if parts.train is None or not _are_symbols(parts.train.scored, parts.test.scored):
         return 0
@@ -31,6 +34,10 @@ def open_alphabets(models: Mapping[str, SequenceModel], parts: DataParts) -> lis
 
     All models that take their alphabet from the data (``encoding="auto"`` or ``Symbols()``) get the same one, before
     they are fitted. A model whose alphabet is stated keeps it. Without new symbols nothing changes.
+
+    Args:
+        models: models by name, which are changed in place.
+        parts: training, validation and test data.
 
     Returns:
         The names of the models whose alphabet of scored symbols was opened.
@@ -58,10 +65,14 @@ def open_alphabets(models: Mapping[str, SequenceModel], parts: DataParts) -> lis
 
 
 def _has_unseen(train: Sequences, part: Sequences) -> bool:
-    """Return True if ``part`` has integer symbols that ``train`` lacks and that the alphabet should be opened for.
+    """Return True if a part of the data has symbols that the training part lacks and that should open the alphabet.
 
     It is False if the symbols have names (``Sequences.symbols``), because the names are the alphabet, and if no symbol
     repeats in ``train``, because then none could be known.
+
+    Args:
+        train: sequences of the training part.
+        part: sequences of the other part.
     """
     if (
         not _are_symbols(train, part)

@@ -22,9 +22,14 @@ MIN_FLOOR_EFFECT = 0.001  # nats per unit: a smaller effect is ignored, however 
 def floor_effect(model: SequenceModel, score: float, test: Data) -> float:
     """Return the largest change of a model's score when its variance floors are doubled or halved, in nats per unit.
 
-    The model is not fitted again: variances at the floor move with it, and variances below a doubled floor are raised
-    to it. The effect is 0.0 if no variance is at its floor or if ``score``, the model's score on ``test``, is not
-    finite.
+    A variance floor is the least value that a variance may have. The model is not fitted again: variances at the floor
+    move with it, and variances below a doubled floor are raised to it. The effect is 0.0 if no variance is at its floor
+    or if the score is not finite.
+
+    Args:
+        model: a fitted model.
+        score: its score on the test data.
+        test: the test data.
     """
     history = model.history_
     if not len(history) or not history["floor_hits"].iloc[-1] > 0 or not math.isfinite(score):
@@ -35,8 +40,11 @@ def floor_effect(model: SequenceModel, score: float, test: Data) -> float:
 def is_set_by_floor(effect: float, difference: float) -> bool:
     """Return True if a score depends so much on the variance floor that it says little about the data.
 
-    ``effect`` is the change of the score when the floor is doubled or halved (``floor_effect``), and ``difference`` the
-    score minus the baseline's, both in nats per unit. NaN or 0 means that there is no difference to compare with.
+    A variance floor is the least value that a variance may have.
+
+    Args:
+        effect: change of the score when the floor is doubled or halved, in nats per unit.
+        difference: score minus the baseline's, in nats per unit; NaN or 0 means that there is none to compare with.
     """
     apart = abs(difference) if math.isfinite(difference) and difference else math.inf
     return effect > min(MAX_FLOOR_EFFECT, max(MIN_FLOOR_EFFECT, MAX_FLOOR_SHARE * apart))

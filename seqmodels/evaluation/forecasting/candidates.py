@@ -58,28 +58,36 @@ class FittedCandidate(ABC):
     @property
     @abstractmethod
     def n_parameters(self) -> int:
-        """Number of fitted parameters."""
+        """Number of parameters that were fitted to the series."""
 
     @abstractmethod
     def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
-        """Forecast the k steps that follow ``y``, ``(T,)``, with quantiles at Q ``levels``, ``(Q,)``.
+        """Forecast the k steps that follow a series, by the mean and quantiles of each step.
 
-        ``inputs`` has U inputs of the series and of the steps ahead, ``(T + k, U)``, if the model was fitted with
-        some.
+        Args:
+            y: values of the series, ``(T,)``; NaN is missing.
+            k: number of steps ahead.
+            levels: levels of Q quantiles, ``(Q,)``.
+            inputs: U inputs of the series and of the steps ahead, ``(T + k, U)``, if the model was fitted with some;
+                else None.
         """
 
     @abstractmethod
     def log_probs(self, y: np.ndarray) -> np.ndarray:
-        """Return the log-density of each step of ``y`` given the steps before, ``(T,)``, in nats and in units of y.
+        """Return the log-density of each of T steps of a series given the steps before, ``(T,)``, in nats.
 
-        ``y`` is the series that the model was fitted to. The value is NaN for the first steps, which have no density,
-        and for missing steps.
+        The value is NaN for the first steps, which have no density, and for missing steps.
+
+        Args:
+            y: the series that the model was fitted to, ``(T,)``.
         """
 
     def effects(self, y: np.ndarray, inputs: np.ndarray) -> InputEffects | None:
-        """Return how much a unit of each of U inputs adds to the transformed series; None if the model reads no inputs.
+        """Return how much a unit of each input adds to the transformed series; None if the model reads no inputs.
 
-        ``y`` is the series, ``(T,)``, and ``inputs`` its inputs, ``(T, U)``.
+        Args:
+            y: values of the series, ``(T,)``.
+            inputs: its U inputs, such as holidays, ``(T, U)``.
         """
         return None
 
@@ -90,7 +98,7 @@ class FittedCandidate(ABC):
 
 
 class CandidateModel(ABC):
-    """A kind of model that can be fitted to a series, the abstract base class.
+    """A kind of model that an automatic forecast may fit to a series, the abstract base class.
 
     To add one, define ``title`` and ``fit``.
     """
@@ -98,18 +106,23 @@ class CandidateModel(ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """Name of the candidate in tables."""
+        """Name of the kind of model in tables."""
 
     @property
     def log_prior(self) -> float:
-        """Logarithm of the prior weight of the candidate in the average, before its forecasts are scored."""
+        """Logarithm of the weight of the model's forecasts in the average before they are scored; 0 by default."""
         return 0.0
 
     @abstractmethod
     def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
-        """Fit the candidate to ``y``, ``(T,)``, with a regression on U ``inputs``, ``(T, U)``, if there are some.
+        """Fit the model to a series, with a regression on inputs if there are some.
 
-        Raises ``ValueError`` if it cannot be fitted.
+        Args:
+            y: values of the series, ``(T,)``; NaN is missing.
+            inputs: U inputs, such as holidays, ``(T, U)``; None means none.
+
+        Raises:
+            ValueError: the model cannot be fitted, for example because the series is too short.
         """
 
 
@@ -118,7 +131,7 @@ class CandidateModel(ABC):
 
 @dataclass(frozen=True)
 class PowerScale:
-    """A transformation z of a series before it is modelled: values (power 1), square roots (0.5) or logarithms (0)."""
+    """A transformation z of a series before it is modeled: values (power 1), square roots (0.5) or logarithms (0)."""
 
     power: float
 
@@ -126,17 +139,21 @@ class PowerScale:
         return {1.0: "values", 0.5: "square roots", 0.0: "logarithms"}[self.power]
 
     def of_values(self, y: np.ndarray) -> np.ndarray:
-        """Transform values ``y``, ``(T,)``, to z; for square roots they must be at least 0, for logarithms above 0."""
+        """Transform values of a series of T steps to z, ``(T,)``.
+
+        Args:
+            y: the values, ``(T,)``: at least 0 for square roots, above 0 for logarithms.
+        """
         return np.asarray(np.log(y) if self.power == 0 else np.power(y, self.power))
 
     def to_values(self, z: np.ndarray) -> np.ndarray:
-        """Transform z back to values, the inverse of ``of_values``; negative square roots give zero."""
+        """Transform z back to values of the series, the inverse of ``of_values``; negative square roots give zero."""
         if self.power == 0:
             return np.asarray(np.exp(np.minimum(z, LARGEST_EXPONENT)))
         return z if self.power == 1 else np.square(np.maximum(z, 0.0))
 
     def log_slope(self, y: np.ndarray) -> np.ndarray:
-        """Return ``log dz/dy`` at each value of ``y``, shape ``(T,)``.
+        """Return ``log dz/dy``, the log-derivative of the transformation, at each of T values ``y``, shape ``(T,)``.
 
         A value of zero is treated as the smallest value above zero.
         """
@@ -146,7 +163,12 @@ class PowerScale:
         return np.asarray(np.log(self.power or 1.0) + (self.power - 1) * np.log(np.maximum(y, least)))
 
     def mean_value(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """Return ``E[y]`` if ``z(y)`` is Gaussian with this ``mean`` and standard ``deviation``, for each element."""
+        """Return the mean ``E[y]`` of the values if the transformed ones, ``z(y)``, are Gaussian, for each element.
+
+        Args:
+            mean: mean of z, an array.
+            deviation: standard deviation of z, of the same shape.
+        """
         if self.power == 0:
             return self.to_values(mean + 0.5 * deviation**2)
         return mean if self.power == 1 else mean**2 + deviation**2
@@ -163,10 +185,11 @@ class ProcessFamily(CandidateModel):
         kind: name of the family.
         season: number of steps of the season; None means no season.
         processes: processes that are all fitted.
-        scale: values, square roots or logarithms, which the processes model.
-        near: function that returns the neighbours of a process. If given, neighbours of the best process are fitted as
-            long as one of them is better. None means that there is no further search.
-        prior: logarithm of the family's prior weight in the average.
+        scale: transformation of the series before it is modeled: values, square roots or logarithms.
+        near: function that returns the neighbours of a process, which differ a little in their orders. If given,
+            neighbours of the best process are fitted as long as one of them is better. None means that there is no
+            further search.
+        prior: logarithm of the family's prior weight in the average of forecasts.
     """
 
     kind: str
@@ -211,7 +234,11 @@ def _fitted(process: Process, z: np.ndarray, inputs: np.ndarray | None) -> Fitte
 def _least(fitted: Sequence[FittedProcess]) -> FittedProcess:
     """Return the fitted process with the least Akaike criterion, computed from steps that have a density under all.
 
-    Raises ``ValueError`` if there is no process.
+    Args:
+        fitted: processes fitted to the same series.
+
+    Raises:
+        ValueError: there is no process.
     """
     if not fitted:
         raise ValueError("the series is too short, or has no noise")
@@ -259,7 +286,9 @@ class ScaledProcess(FittedCandidate):
 def structural_families(season: int | None, scale: PowerScale) -> list[ProcessFamily]:
     """Return families of structural time series (level, slope, season), one for each kind of slope.
 
-    ``season`` is the number of steps of the season, None for none; ``scale`` transforms the series first.
+    Args:
+        season: number of steps of the season; None means no season.
+        scale: transformation of the series before it is modelled.
     """
     priors = {"none": 0.0, "fixed": TREND_PRIOR, "walk": TREND_PRIOR, "damped": 0.0}
     families = []
@@ -272,7 +301,9 @@ def structural_families(season: int | None, scale: PowerScale) -> list[ProcessFa
 def arima_family(season: int | None, scale: PowerScale) -> ProcessFamily:
     """Return the family of ARIMA processes, searched stepwise from a few orders (Hyndman and Khandakar 2008).
 
-    ``season`` is the number of steps of the season, None for none; ``scale`` transforms the series first.
+    Args:
+        season: number of steps of the season; None means no season.
+        scale: transformation of the series before it is modelled.
     """
     if season is None:
         starts = [
@@ -290,7 +321,7 @@ def arima_family(season: int | None, scale: PowerScale) -> ProcessFamily:
 
 
 def near_arima(process: Process) -> Iterator[SeasonalARIMA]:
-    """Yield the neighbours of an ARIMA process in the stepwise search.
+    """Yield the neighbours of an ARIMA process in a stepwise search for the best orders.
 
     They have p, q or both changed by one, a seasonal order of 1 in place of 0 or the reverse, or a constant added or
     removed.
@@ -335,8 +366,8 @@ class Naive(CandidateModel):
 
     Args:
         season: number of steps of the season.
-        holds_all: whether its band of 90 % is made to cover all values of the series, for a series with too few changes
-            to estimate one.
+        holds_all: whether its band of 90 % is widened to cover all values of the series, for a series with too few
+            changes to estimate one.
     """
 
     season: int = 1
@@ -385,9 +416,12 @@ class FittedNaive(FittedCandidate):
 
 
 def scales_of(y: np.ndarray) -> list[PowerScale]:
-    """Return the transformations under which ``y``, ``(T,)``, may be modelled: values, logarithms, square roots.
+    """Return the transformations under which a series may be modeled: values, logarithms, square roots.
 
-    Logarithms and square roots are left out if y does not allow them or if they hardly differ from the values.
+    Logarithms and square roots are left out if the values do not allow them or if they hardly differ from the values.
+
+    Args:
+        y: values of the series, ``(T,)``.
     """
     low, high = float(np.nanmin(y)), float(np.nanmax(y))
     scales = [VALUES]

@@ -50,14 +50,15 @@ class AutomaticForecast:
             times; ``mean``; and one for each quantile, named in per cent (``"5%"``), in units of the series. They are
             NaN for a feature that could be forecast in other sequences only.
         table: a frame of the models that were tried, with a row for each ``sequence``, ``feature`` and ``model``, named
-            as in ``words``. Its columns are ``crps_scaled`` and ``covered 90%`` in a backtest on the last part of the
-            series, ``seconds``, ``chosen`` and ``weight``: forecasts are averages of the chosen models with these
-            weights. The model with the largest weight stands first, and models that were not chosen follow, the least
-            error first.
+            as in ``words``. Its columns are ``crps_scaled`` (continuous ranked probability score, less is better) and
+            ``covered 90%`` in a backtest on the last part of the series, ``seconds``, ``chosen`` and ``weight``:
+            forecasts are averages of the chosen models with these weights. The model with the largest weight stands
+            first, and models that were not chosen follow, the least error first.
         series: details of the forecast of each ``(sequence, feature)``: ``chosen`` (the fitted models), ``season``,
             ``crps`` and ``coverage`` (of the average, in the backtest), ``factors`` (by which its bands are rescaled,
-            for each step), ``origins``, ``unseen`` (phases of the season without a value) and ``inputs`` (their
-            effects). Series that cannot be forecast are missing here and named in ``words``.
+            for each step), ``origins`` (steps from which the backtest forecast), ``unseen`` (phases of the season
+            without a value) and ``inputs`` (their effects). Series that cannot be forecast are missing here and named
+            in ``words``.
         words: sentences that say what was done.
         history: the series that were forecast, with missing values at steps that had no row.
         quantiles: levels of the quantiles.
@@ -79,17 +80,23 @@ class AutomaticForecast:
 
     @property
     def are_angles(self) -> tuple[bool, ...]:
-        """False for each feature, because only the observation of a model could say that a feature is an angle."""
+        """A tuple of False for each feature; only a model's observation could say that a feature is an angle."""
         return (False,) * self.history.n_features
 
     @property
     def model(self) -> Mapping[tuple[Any, Any], Sequence[Any]]:
-        """The fitted models whose quantiles are averaged, for each ``(sequence, feature)``."""
+        """A mapping from ``(sequence, feature)`` to the list of fitted models whose quantiles are averaged."""
         return {name: each.chosen for name, each in self.series.items()}
 
     @property
     def paths(self) -> list[Any]:
-        """Always raises an error, because the forecast has quantiles of each step by itself and draws no paths."""
+        """Sample paths, which an automatic forecast does not have, so that reading them always raises an error.
+
+        The forecast has quantiles of each step by itself.
+
+        Raises:
+            AbsentAttributeError: always; it is a ``ValueError`` and an ``AttributeError``.
+        """
         raise AbsentAttributeError("an automatic forecast has quantiles of each step and draws no paths; leave paths=0")
 
     def __repr__(self) -> str:
@@ -104,9 +111,11 @@ class AutomaticForecast:
 
     @checked
     def plot(self, ax: Axes | Sequence[Axes] | None = None, **options: Any) -> Axes | Panels:
-        """Plot a fan chart of one sequence; ``seqmodels.plot.forecast`` describes ``options``.
+        """Plot a fan chart of one sequence, with the quantiles of the steps ahead as bands; return the axes.
 
-        It is drawn on ``ax`` or a new figure.
+        Args:
+            ax: axes to draw on, or several, one for each feature; None makes a new figure.
+            options: further arguments of ``seqmodels.plot.forecast``.
         """
         return plot.forecast(self, ax, **options)
 
@@ -130,11 +139,12 @@ def forecast(
 
     The models are linear processes in closed form, of the values and, if all are positive, of their logarithms and
     square roots: structural time series (level, slope, season), ARIMA found by a stepwise search, and autoregressions
-    around a level or a line or of changes, with a mean for each phase of a season; and the naive forecast. Each is
-    scored on forecasts from up to 24 origins in the second half of the series. The quantiles of the best twelve, fitted
-    to the whole series, are averaged with weights by their CRPS and their likelihood (Lichtendahl, Grushka-Cockayne and
-    Winkler 2013); models that forecast alike share a weight. The bands of the average are made wider or narrower
-    according to how far values were from its medians, with more weight on late ones.
+    around a level or a line or of changes, with a mean for each phase of a season (position in it); and the naive
+    forecast. Each is scored on forecasts from up to 24 origins in the second half of the series. The quantiles of the
+    best twelve, fitted to the whole series, are averaged with weights by their CRPS (continuous ranked probability
+    score) and their likelihood (Lichtendahl, Grushka-Cockayne and Winkler 2013); models that forecast alike share a
+    weight. The bands of the average are made wider or narrower according to how far values were from its medians, with
+    more weight on late ones.
 
     A phase of the season that was never observed, such as the Sundays of a shop that is closed then, is forecast at the
     level of all other phases, with a band that covers all of them. The same is done for the hours of a day of the week
@@ -262,7 +272,17 @@ def _checked_levels(quantiles: Sequence[float]) -> np.ndarray:
 
 
 def _check_series(y: np.ndarray, horizon: int, season: int | None, name: Any, feature: Any) -> None:
-    """Raise ``ValueError`` if the series ``y``, ``(T,)``, cannot be forecast; ``name`` and ``feature`` identify it."""
+    """Check that a series can be forecast: that it is long enough, finite, not constant, and not too large or small.
+
+    Args:
+        y: values of the series, ``(T,)``; NaN is missing.
+        horizon: number of steps ahead.
+        season: number of steps of the season that the user gave; None means none was given.
+        name, feature: name of the sequence and of the feature, for the message.
+
+    Raises:
+        ValueError: it cannot be forecast; the message says why.
+    """
     n, where = int((~np.isnan(y)).sum()), f"feature {feature!r} of sequence {name!r}"
     if n < max(SHORTEST, horizon + SHORTEST // 2):
         raise ValueError(
@@ -287,10 +307,13 @@ def _check_series(y: np.ndarray, horizon: int, season: int | None, name: Any, fe
 
 
 def _those_forecast(history: Sequences, series: Mapping[tuple[Any, Any], SeriesForecast]) -> Sequences:
-    """Return ``history`` without the sequences and named features that could not be forecast.
+    """Return the sequences without those, and without named features, that could not be forecast.
 
-    ``series`` has the forecasts that were made, by ``(sequence, feature)``. Only values, names, features and times are
-    kept.
+    Only values, names, features and times are kept.
+
+    Args:
+        history: all sequences.
+        series: the forecasts that were made, by ``(sequence, feature)``.
     """
     kept = [i for i, name in enumerate(history.names) if any(name == each for each, _ in series)]
     features = history.features
@@ -344,18 +367,23 @@ def _forecast_column(
 
 
 def _tried(of_times: int | None, y: np.ndarray) -> int | None:
-    """Return ``of_times``, the season that the dates suggest in steps, if ``y`` is long enough to try it, else None."""
+    """Return the season that the dates suggest if the series is long enough to try it, else None.
+
+    Args:
+        of_times: number of steps of the season that the dates suggest; None means that they suggest none.
+        y: values of the series, ``(T,)``.
+    """
     return of_times if of_times is not None and 1 < of_times <= len(y) // SEASONS_TO_TRY else None
 
 
 def _complete(y: np.ndarray) -> np.ndarray:
-    """Return ``y``, ``(T,)``, with missing values interpolated linearly between known ones."""
+    """Return a series of T steps, ``(T,)``, with missing values (NaN) interpolated linearly between known ones."""
     known = np.flatnonzero(~np.isnan(y))
     return np.asarray(np.interp(np.arange(len(y)), known, y[known]))
 
 
 def _season(y: np.ndarray, season: int | None, of_times: int | None) -> int | None:
-    """Return the number of steps of the series' season, or None if it has none.
+    """Return the number of steps of a series' season, or None if it has none.
 
     Args:
         y: the series, ``(T,)``.

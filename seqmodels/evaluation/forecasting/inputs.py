@@ -27,11 +27,15 @@ def with_steps_ahead(
 ) -> pd.DataFrame:
     """Append the rows of ``future`` to a pandas frame, and convert its inputs to float64; return the new frame.
 
+    Inputs are columns that are known at each step, such as holidays.
+
     Args:
         frame: series and their inputs.
         inputs: names of the columns of inputs, which ``future`` has too.
         future: inputs of the steps ahead; None means that ``frame`` has them already.
-        time, by, date_format: arguments of ``forecast``.
+        time: name of the column of times; None means that it is recognised.
+        by: name of the column that says which series a row belongs to; None means that there is none.
+        date_format: format of the dates for ``datetime.strptime``; None means that it is recognised.
         names: what error messages call ``frame`` and ``future``.
 
     Raises:
@@ -73,7 +77,12 @@ def _time_of(
 ) -> str | None:
     """Return the name of the column of times, or None if there is none or it can be read only with the steps ahead.
 
-    The arguments are described in ``with_steps_ahead``.
+    Args:
+        frame: series and their inputs.
+        inputs: names of the columns of inputs.
+        time: name that the user gave; None means that it is recognised.
+        by: name of the column that says which series a row belongs to; None means that there is none.
+        date_format: format of the dates for ``datetime.strptime``; None means that it is recognised.
     """
     frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
     try:
@@ -90,9 +99,18 @@ def _refuse_other_steps(
     by: str | None,
     names: tuple[str, str],
 ) -> None:
-    """Raise ``ValueError`` if rows of ``future`` lack their time or series, or are steps that ``frame`` has already.
+    """Check that the rows for the steps ahead have their time and series, and are not steps that the frame has already.
 
-    ``time`` is the name of the column of times, or None; the other arguments are described in ``with_steps_ahead``.
+    Args:
+        frame: series and their inputs.
+        inputs: names of the columns of inputs.
+        future: inputs of the steps ahead.
+        time: name of the column of times; None means that there is none.
+        by: name of the column that says which series a row belongs to; None means that there is none.
+        names: what error messages call ``frame`` and ``future``.
+
+    Raises:
+        ValueError: rows of ``future`` lack their time or series, or repeat steps of ``frame``.
     """
     for column, says in ((time, "when a row is"), (by, "which series a row is of")):
         if column is not None and column in frame and column not in future:
@@ -114,8 +132,14 @@ def _refuse_other_steps(
 def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Sequences, list[np.ndarray]]:
     """Split sequences into the series to forecast, up to the last known step of each, and their inputs.
 
+    Args:
+        sequences: sequences of vectors with named features, among them the inputs.
+        inputs: names of the U features that are known at each step and not forecast.
+        horizon: number of steps ahead.
+
     Returns:
-        The series without the inputs, and the inputs of each series and of its steps ahead, ``(T + horizon, U)``.
+        The series without the inputs, and the inputs of each series of T steps and of its steps ahead,
+        ``(T + horizon, U)``.
 
     Raises:
         ValueError: there are no columns besides inputs; or inputs are missing at a step or at a step ahead, or never

@@ -52,7 +52,7 @@ UNKNOWN = 1e-10  # of the largest singular value of normal equations, below whic
 
 @dataclass(frozen=True)
 class Polynomials:
-    """The lag polynomial a of a linear process, and the autocovariances γ of its moving-average side u.
+    """The lag polynomial a of a linear process ``a(B) y = u``, and the autocovariances γ of its moving-average side u.
 
     Attributes:
         a: coefficients from lag 0 to P, ``(P + 1,)``.
@@ -74,37 +74,56 @@ class Process(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The name of the process in tables."""
+        """Name of the process in tables, such as ``"ARIMA(1,0,0)"``."""
 
     @abstractmethod
     def start(self) -> np.ndarray:
-        """Return the N shape parameters at which a fit begins, ``(N,)``."""
+        """Return the N shape parameters at which a fit begins, ``(N,)``, such as AR and MA coefficients."""
 
     @abstractmethod
     def polynomials(self, numbers: np.ndarray) -> Polynomials:
-        """Return the lag polynomial and the autocovariances for N given shape parameters, ``(N,)``."""
+        """Return the lag polynomial of the process and the autocovariances of its moving-average side.
+
+        Args:
+            numbers: N shape parameters, such as AR and MA coefficients, ``(N,)``.
+        """
 
     @abstractmethod
     def regressors(self, steps: np.ndarray) -> np.ndarray:
-        """Return R regressors, such as a constant or a line, ``(n, R)``, at ``steps``, ``(n,)``, counted from 0."""
+        """Return the values of R regressors, such as a constant or a line, at n steps, ``(n, R)``.
+
+        Args:
+            steps: the steps, counted from 0, ``(n,)``.
+        """
 
     @property
     @abstractmethod
     def has_level(self) -> bool:
-        """True if a constant added to the series changes at most β, so that the process fits series of any level."""
+        """True if the process fits series of any level.
+
+        A constant added to the series then changes at most the coefficients β of regressors.
+        """
 
     @abstractmethod
     def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-        """Estimate the N shape parameters, ``(N,)``, from a series ``y``, ``(T,)``, with U ``inputs``, ``(T, U)``."""
+        """Estimate the N shape parameters (AR and MA coefficients, ratios of variances) from a series, ``(N,)``.
+
+        Args:
+            y: values of the series, ``(T,)``; NaN is missing.
+            inputs: U inputs that y is regressed on, ``(T, U)``.
+        """
 
     @property
     def n_lost(self) -> int:
-        """Number of first values of a series that are given and have no density: the degree P of a."""
+        """Number of first values of a series that are given and have no density: the degree P of the lag polynomial."""
         return int(len(self.polynomials(self.start()).a) - 1)
 
     @property
     def n_free(self) -> int:
-        """Number of fitted parameters: the shape parameters, β and σ², without effects of inputs."""
+        """Number of fitted parameters: shape parameters, coefficients of regressors and variance.
+
+        Effects of inputs are not counted.
+        """
         return int(len(self.start()) + self.regressors(np.zeros(1)).shape[1] + 1)
 
 
@@ -264,7 +283,12 @@ class StructuralProcess(Process):
 
 @dataclass(frozen=True)
 class GaussianSteps:
-    """A Gaussian forecast of each of k steps by itself: ``mean``, ``(k,)``, and standard ``deviation``, ``(k,)``."""
+    """A Gaussian forecast of each of k steps by itself.
+
+    Attributes:
+        mean: mean of each step, ``(k,)``.
+        deviation: standard deviation of each step, ``(k,)``.
+    """
 
     mean: np.ndarray
     deviation: np.ndarray
@@ -272,7 +296,7 @@ class GaussianSteps:
 
 @dataclass(frozen=True)
 class InputEffects:
-    """The estimated effects of U inputs on y, per unit of each input.
+    """The estimated effects of U inputs on a series, per unit of each input.
 
     Attributes:
         mean: the estimates, ``(U,)``.
@@ -285,7 +309,10 @@ class InputEffects:
 
 @dataclass(frozen=True)
 class FittedProcess:
-    """A linear process with fitted shape parameters; β, δ and σ² are estimated from each series that it forecasts.
+    """A linear process with fitted shape parameters, such as AR and MA coefficients.
+
+    The coefficients β of regressors, the effects δ of inputs and the variance σ² are estimated from each series that it
+    forecasts.
 
     Attributes:
         process: the process.
@@ -302,20 +329,29 @@ class FittedProcess:
 
     @property
     def n_parameters(self) -> int:
-        """Number of fitted parameters: shape parameters, β, δ and σ²."""
+        """Number of fitted parameters: shape parameters, coefficients of regressors, effects of inputs and variance."""
         return self.process.n_free + self.n_inputs
 
     def criterion(self, first: int) -> float:
-        """Return Akaike's criterion, corrected for few values (Hurvich and Tsai 1989), from step ``first`` on."""
+        """Return Akaike's criterion, corrected for few values (Hurvich and Tsai 1989).
+
+        Args:
+            first: index of the first step whose log-density counts.
+        """
         log_probs, n = self.log_probs[first:], self.n_parameters
         n_values = int((~np.isnan(log_probs)).sum())
         return float(-2 * np.nansum(log_probs) + 2 * n * n_values / max(n_values - n - 1, 0.5))
 
     def ahead(self, y: np.ndarray, k: int, inputs: np.ndarray | None = None) -> GaussianSteps:
-        """Forecast the k steps that follow ``y``, ``(T,)``.
+        """Forecast the k steps that follow a series.
 
-        The standard deviations include the uncertainty of β, δ and of missing values, but not of the shape parameters.
-        ``inputs`` has the inputs of the series and of the steps ahead, ``(T + k, U)``; None means none.
+        The standard deviations include the uncertainty of the coefficients of regressors and inputs and of missing
+        values, but not of the shape parameters.
+
+        Args:
+            y: values of the series, ``(T,)``; NaN is missing.
+            k: number of steps ahead.
+            inputs: U inputs of the series and of the steps ahead, ``(T + k, U)``; None means none.
         """
         inputs = np.zeros((len(y) + k, 0)) if inputs is None else inputs
         polynomials, series = self.process.polynomials(self.numbers), _Series.of(self.process, y, inputs[: len(y)])
@@ -344,25 +380,39 @@ class FittedProcess:
         return GaussianSteps(mean, np.maximum(np.sqrt(variance), ROUNDING * np.nanmax(np.abs(y))))
 
     def filled(self, y: np.ndarray) -> np.ndarray:
-        """Return ``y``, ``(T,)``, with each missing value replaced by its expectation given all known values."""
+        """Return a series, ``(T,)``, with each missing value replaced by its expectation given all known values.
+
+        Args:
+            y: values of the series, ``(T,)``; NaN is missing.
+        """
         series = _Series.of(self.process, y, np.zeros((len(y), 0)))
         return series.centre + series.with_missing(series.whitened(self.process.polynomials(self.numbers)))
 
     def effects(self, y: np.ndarray, inputs: np.ndarray) -> InputEffects:
-        """Estimate the effects of U ``inputs``, ``(T, U)``, on ``y``, ``(T,)``, by generalised least squares."""
+        """Estimate the effects of inputs on a series by generalised least squares.
+
+        Args:
+            y: values of the series, ``(T,)``; NaN is missing.
+            inputs: U inputs, ``(T, U)``.
+        """
         series = _Series.of(self.process, y, inputs)
         whitened = series.whitened(self.process.polynomials(self.numbers))
         of_inputs = whitened.beta_factors()[0][whitened.of_inputs]
         return InputEffects(whitened.effects, np.sqrt(self._variance(whitened) * (of_inputs**2).sum(1)))
 
     def _variance(self, whitened: _Whitened) -> float:
-        """Estimate σ² from the residuals, divided by the degrees of freedom that are left."""
+        """Estimate the variance σ² of a step from the residuals of a solved regression and its degrees of freedom."""
         n, n_missing = len(whitened.residuals), whitened.design.shape[1] - whitened.of_inputs.stop
         return float(whitened.squares / max(n - n_missing - self.n_parameters + 1, 1))
 
 
 def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedProcess:
-    """Fit a process to a series ``y``, ``(T,)``, with a regression on U ``inputs``, ``(T, U)``, if there are some.
+    """Fit a linear process to a series, with a regression on inputs if there are some.
+
+    Args:
+        process: the process.
+        y: values of the series, ``(T,)``; NaN is missing.
+        inputs: U inputs, ``(T, U)``; None means none.
 
     Raises:
         ValueError: the series is too short for the process, or the process leaves no noise in it.
@@ -385,7 +435,7 @@ def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = Non
 
 
 class Bounded(Protocol):
-    """A process whose shape parameters are fitted by maximum likelihood within ``bounds``."""
+    """Protocol of a process whose shape parameters are fitted by maximum likelihood within ``bounds``."""
 
     def start(self) -> np.ndarray: ...
     def bounds(self) -> list[tuple[float, float]]: ...
@@ -398,9 +448,16 @@ class Bounded(Protocol):
 
 
 def most_likely(process: Bounded, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Return the shape parameters that maximise the likelihood of ``y``, ``(T,)``, given its first values.
+    """Return the N shape parameters of a process that maximise its likelihood, ``(N,)``.
 
-    The likelihood is concentrated: β, δ (the effects of U ``inputs``, ``(T, U)``) and σ² are the best for each of them.
+    Shape parameters are AR and MA coefficients and ratios of variances. The likelihood is that of a series given its
+    first values. It is concentrated: the coefficients of regressors, the effects of inputs and the variance are the
+    best for each choice of shape parameters.
+
+    Args:
+        process: the process.
+        y: values of the series, ``(T,)``; NaN is missing.
+        inputs: U inputs, ``(T, U)``.
     """
     from scipy.optimize import minimize  # lazily: scipy is slow to import
 
@@ -446,13 +503,13 @@ def most_likely(process: Bounded, y: np.ndarray, inputs: np.ndarray) -> np.ndarr
 
 @dataclass(frozen=True)
 class _Series:
-    """A series prepared for the regression on regressors, inputs and missing values.
+    """A series of T steps prepared for the regression on regressors, inputs and missing values.
 
     Attributes:
         filled: the series minus ``centre``, zero at missing steps, ``(T,)``.
         centre: mean of the known values, or 0 if the process has no level of its own.
         missing: indices of the m missing steps, ``(m,)``.
-        X: R regressors of the process at all but the first P steps, ``(T - P, R)``.
+        X: R regressors of the process at all but the first P steps, which have no density, ``(T - P, R)``.
         inputs: U inputs, ``(T, U)``.
     """
 
@@ -470,7 +527,11 @@ class _Series:
         return cls(np.where(is_missing, 0.0, y - centre), centre, np.flatnonzero(is_missing), X, inputs)
 
     def with_missing(self, whitened: _Whitened) -> np.ndarray:
-        """Return the centred series, ``(T,)``, with missing values replaced by their estimates in ``whitened``."""
+        """Return the centred series of T steps, ``(T,)``, with missing values replaced by their estimates.
+
+        Args:
+            whitened: the solved regression, which has the estimates.
+        """
         filled = self.filled.copy()
         filled[self.missing] = whitened.beta[len(whitened.beta) - len(self.missing) :]
         return filled
@@ -478,7 +539,14 @@ class _Series:
     def whitened(self, polynomials: Polynomials, k: int = 0) -> _Whitened:
         """Multiply the regression of this series by ``L⁻¹``, with ``L Lᵀ`` the covariance of u, and solve it.
 
-        The factor also covers k steps ahead. Raises ``LinAlgError`` if the covariance has no Cholesky factor.
+        u is the moving-average side of the process ``a(B) y = u``.
+
+        Args:
+            polynomials: lag polynomial a and autocovariances of u.
+            k: number of steps ahead that the factor L also covers.
+
+        Raises:
+            LinAlgError: the covariance has no Cholesky factor.
         """
         a, gamma = polynomials.a, polynomials.autocovariance
         n = len(self.X)
@@ -508,10 +576,12 @@ class _Series:
 class _Whitened:
     """The solved regression ``L⁻¹ a(B) y = L⁻¹ X β + σ ε`` of n steps, where β holds all R coefficients.
 
+    L is the Cholesky factor of the covariance of the moving-average side of the process.
+
     Attributes:
         band: lower bands of L, for the n steps and k steps ahead, as LAPACK stores them, ``(q + 1, n + k)``.
         design: ``L⁻¹ X`` with columns for regressors, inputs and missing values, in this order, ``(n, R)``.
-        beta: estimated coefficients: β, effects δ of inputs, and missing values, ``(R,)``.
+        beta: estimated coefficients: of regressors, of inputs (δ), and missing values, ``(R,)``.
         residuals: ``σ ε``, ``(n,)``.
         squares: sum of the squared residuals.
         log_prob: largest log-likelihood over β and σ², in nats.
@@ -531,7 +601,7 @@ class _Whitened:
         return self.beta[self.of_inputs]
 
     def factor_rows(self, first: int, last: int) -> np.ndarray:
-        """Return rows ``first`` to ``last - 1`` of the lower triangular factor L, ``(last - first, last)``."""
+        """Return rows ``first`` to ``last - 1`` of the lower triangular Cholesky factor L, ``(last - first, last)``."""
         rows = np.zeros((last - first, last))
         for lag in range(len(self.band)):
             columns = np.arange(max(first - lag, 0), last - lag)
@@ -539,10 +609,10 @@ class _Whitened:
         return rows
 
     def beta_factors(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return a factor of the covariance of β, and the directions of β that the series does not determine.
+        """Return a factor of the covariance of the coefficients β, and directions that the series leaves undetermined.
 
-        The factor F, ``(R, R')``, has ``F Fᵀ = Cov[β] / σ²``; the directions, ``(R, R - R')``, are scaled to a largest
-        entry of 1.
+        The factor F, ``(R, R')``, has ``F Fᵀ = Cov[β] / σ²`` for R coefficients; the directions, ``(R, R - R')``, are
+        scaled to a largest entry of 1.
         """
         left, singular, _ = np.linalg.svd(self.design.T @ self.design, hermitian=True)
         is_known = singular > UNKNOWN * singular[:1]
@@ -563,7 +633,11 @@ def _structural_parts(slope: str, season: int | None, damping: float) -> tuple[n
     """Return the lag polynomial a of a structural time series, and autocovariances of ``a(B)`` applied to each part.
 
     The autocovariances have a row for each of noise, level, slope and season that there is, all of variance 1.
-    ``damping`` is the shape parameter of a damped slope, ``φ = tanh(damping)``.
+
+    Args:
+        slope: kind of the slope: ``"none"``, ``"fixed"``, ``"walk"`` or ``"damped"``.
+        season: number of steps of the season; None means no season.
+        damping: shape parameter of a damped slope, ``φ = tanh(damping)``.
     """
     change, cycle = difference(1), np.ones(1 if season is None else season)
     damped = {"walk": change, "damped": np.array([1.0, -math.tanh(damping)])}.get(slope, np.ones(1))

@@ -22,7 +22,7 @@ MAX_ROWS = 60  # most rows of the table
 
 
 class ShownForecast(Protocol):
-    """The part of ``AutomaticForecast`` that its page shows."""
+    """Protocol of the part of ``AutomaticForecast`` that its HTML page shows."""
 
     @property
     def frame(self) -> pd.DataFrame: ...

@@ -23,8 +23,10 @@ HALF_A_DAY, WEEK = np.timedelta64(12, "h"), np.timedelta64(7, "D")
 class SeenSteps:
     """The steps of a series, and of its forecast, whose phases of the season and days of the week were observed.
 
+    A phase is a position in the season.
+
     Args:
-        is_seen: True for each step whose phase was observed, ``(T + k,)`` for k steps ahead; some steps are not.
+        is_seen: True for each step whose phase was observed, ``(T + k,)`` for T steps and k steps ahead; some are not.
         period: number of steps of the season; None means no season.
         unseen: phases of the season, counted from the first step, that were never observed.
         days: days of the week, from 0 for Monday, that were never observed.
@@ -44,15 +46,24 @@ class SeenSteps:
         return n if n > 1 else None
 
     def of(self, y: np.ndarray) -> np.ndarray:
-        """Return ``y``, the first T steps of the series ``(T, ...)``, without those whose phase was never observed."""
+        """Return the first T steps of the series without those whose phase (position in the season) was never observed.
+
+        Args:
+            y: values of the T steps, ``(T, ...)``.
+        """
         return np.asarray(y[self.is_seen[: len(y)]])
 
 
 def seen_steps(y: np.ndarray, k: int, period: int | None, times: np.ndarray | None = None) -> SeenSteps | None:
-    """Find the steps of ``y``, ``(T,)``, and of the k after it whose phases and days of the week were ever observed.
+    """Find the steps of a series, and of the k after it, whose phases and days of the week were ever observed.
 
-    ``period`` is the number of steps of the season, None for none. ``times`` are the dates of all of these steps on one
-    clock, ``(T + k,)``. Return None if all phases have a value, or if there are too few steps to tell.
+    A phase is a position in the season. Return None if all phases have a value, or if there are too few steps to tell.
+
+    Args:
+        y: values of the series, ``(T,)``; NaN is missing.
+        k: number of steps ahead.
+        period: number of steps of the season; None means no season.
+        times: dates of all of these steps on one clock, ``(T + k,)``; None means that there are none.
     """
     unseen, days = _unseen_phases(y, period), _unseen_days(y, times)
     is_seen = np.ones(len(y) + k, dtype=bool)
@@ -77,8 +88,11 @@ def _unseen_phases(y: np.ndarray, period: int | None) -> tuple[int, ...]:
 def _unseen_days(y: np.ndarray, times: np.ndarray | None) -> tuple[int, ...]:
     """Return the days of the week without a value, from 0 for Monday.
 
-    ``times`` are the dates of ``y``, ``(T,)``; None means none. The result is empty if a step is a day or longer,
-    because days are then phases of the season.
+    The result is empty if a step is a day or longer, because days are then phases of the season.
+
+    Args:
+        y: values of the series, ``(T,)``; NaN is missing.
+        times: their dates, ``(T,)`` or longer; None means that there are none.
     """
     if times is None or times.dtype.kind != "M" or len(y) < 2 or np.median(np.diff(times)) > HALF_A_DAY:
         return ()
@@ -104,10 +118,18 @@ def forecast_seen_steps(
     possible_season: int | None = None,
     inputs: np.ndarray | None = None,
 ) -> SeriesForecast:
-    """Forecast k steps of a series ``y``, ``(T,)``, of which some phases, named by ``steps``, were never observed.
+    """Forecast a series of which some phases (positions in the season) were never observed.
 
-    ``season`` and ``possible_season`` count steps without the unobserved phases; the other arguments are described in
-    ``forecast_series``.
+    Args:
+        y: values of the series, ``(T,)``; NaN is missing.
+        k: number of steps ahead.
+        levels: levels of the Q quantiles, ``(Q,)``.
+        steps: the steps whose phases were observed.
+        season: number of steps of the season without the unobserved phases; None means no season.
+        max_seconds: seconds after which no further model is tried; None means no limit.
+        possible_season: number of steps, without the unobserved phases, of a season that the dates suggest; None means
+            that they suggest none.
+        inputs: U inputs of all steps and steps ahead, ``(T + k, U)``; None means none.
     """
     is_seen, n = steps.is_seen[len(y) :], steps.n_around
     n_ahead = int(is_seen.sum()) + n  # so that an unobserved step at the end has steps after it too

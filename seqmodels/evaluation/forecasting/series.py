@@ -48,13 +48,15 @@ LONGEST_BAND = 60  # longest season for which banded covariances are factored
 
 @dataclass(frozen=True, eq=False)
 class BacktestTrial:
-    """The result of trying a candidate: its forecasts of the last part of the series, from O origins, k steps ahead.
+    """The result of trying a model on a series: its forecasts of the last part from O origins, k steps ahead.
+
+    An origin is a step after which a forecast begins.
 
     Attributes:
-        name: description of the fitted candidate.
-        fitted: the candidate, fitted to the whole series.
+        name: description of the fitted model.
+        fitted: the model, fitted to the whole series.
         quantiles: Q quantiles of each forecast, ``(O, k, Q)``, at ``SCORED_LEVELS`` and then at ``INNER_LEVELS``.
-        crps: mean CRPS, in units of the mean change over a season.
+        crps: mean CRPS (continuous ranked probability score), in units of the mean change over a season.
         coverage: share of values within the band of 90 %.
         seconds: seconds that the trial took.
         weight: weight of its quantiles in the average; 0 if it was not chosen.
@@ -72,7 +74,7 @@ class BacktestTrial:
 
     @property
     def is_chosen(self) -> bool:
-        """True if it is among the models that are averaged."""
+        """True if the model is among those whose forecasts are averaged."""
         return self.weight > 0
 
 
@@ -95,23 +97,25 @@ class InputsInWords:
 
 @dataclass(frozen=True)
 class SeriesForecast:
-    """The forecast of one series, with the trials that led to it.
+    """The forecast of one series, with the trials of models that led to it.
+
+    The backtest forecasts the last part of the series from several origins, steps after which a forecast begins.
 
     Attributes:
         ahead: the forecast of each step ahead.
-        trials: the trials of all candidates, the largest weight first.
+        trials: the trials of all models, the largest weight first.
         chosen: the fitted models that are averaged.
-        errors: error of each candidate that failed, by name.
+        errors: error of each model that failed, by name.
         origins: number of given steps at each of O origins of the backtest, ``(O,)``.
         crps, coverage: scaled CRPS, and share of values within the band of 90 %, of the average in the backtest.
         factors: factor by which the bands of each of k steps ahead were rescaled, ``(k,)``.
-        season: number of steps of the season; None means none.
-        possible_season: number of steps of a season that was not found but tried; None means none.
+        season: number of steps of the season; None means no season.
+        possible_season: number of steps of a season that was not found but tried; None means that none was.
         n_scored: number of values in the backtest.
         n_left_out: number of first steps that are left out because too many values after them are missing.
         gap: number of last steps that are missing, so that the forecast begins this many steps farther ahead.
         n_changes: number of known values that differ from the one before.
-        unseen: phases of the season, counted from the first step, that were never observed.
+        unseen: phases of the season (positions in it, from the first step) that were never observed.
         unseen_days: days of the week, from 0 for Monday, that were never observed in a series of hours.
         inputs: effects of the inputs; None if there are none.
     """
@@ -145,20 +149,20 @@ def forecast_series(
     possible_season: int | None = None,
     inputs: np.ndarray | None = None,
 ) -> SeriesForecast:
-    """Forecast the k steps that follow ``y``, ``(T,)``, with quantiles at Q ``levels``, ``(Q,)``.
+    """Forecast the steps that follow a series, by averaging the models that forecast its last part best.
 
-    Missing steps at the end of y count as steps ahead too. If many values are missing, only the last part with few
-    enough is used.
+    Missing steps at the end of the series count as steps ahead too. If many values are missing, only the last part with
+    few enough is used.
 
     Args:
-        y: the series; NaN is missing.
+        y: values of the series, ``(T,)``; NaN is missing.
         k: number of steps ahead.
-        levels: levels of the quantiles.
-        season: number of steps of its season; None means none.
-        max_seconds: seconds after which no further candidate is tried; None means no limit.
-        possible_season: number of steps of a season that is too weak to be found; quick candidates are tried with it as
-            well. None means none.
-        inputs: U inputs of the series and of the steps ahead, ``(T + k, U)``, on which candidates regress; None means
+        levels: levels of the Q quantiles, ``(Q,)``.
+        season: number of steps of its season; None means no season.
+        max_seconds: seconds after which no further model is tried; None means no limit.
+        possible_season: number of steps of a season that is too weak to be found; quick models are tried with it as
+            well. None means that there is none.
+        inputs: U inputs of the series and of the steps ahead, ``(T + k, U)``, on which models regress; None means
             none.
 
     Raises:
@@ -212,7 +216,10 @@ def forecast_series(
 def _first_step(y: np.ndarray) -> int:
     """Return the first known step after which at most ``MOST_MISSING`` values are missing before the last known one.
 
-    ``y`` is the series, ``(T,)``; the part before this step is left out.
+    The part of the series before this step is left out.
+
+    Args:
+        y: values of the series, ``(T,)``; NaN is missing.
     """
     is_missing = np.isnan(y)
     after = np.cumsum(is_missing[::-1])[::-1] - int(np.argmax(~is_missing[::-1]))
@@ -220,12 +227,20 @@ def _first_step(y: np.ndarray) -> int:
 
 
 def holds_bits(y: np.ndarray) -> bool:
-    """Return True if every known value of ``y``, ``(T,)``, is 0 or 1."""
+    """Return True if every known value of a series is 0 or 1.
+
+    Args:
+        y: values of the series, ``(T,)``; NaN is missing.
+    """
     return bool(np.isin(y[~np.isnan(y)], (0.0, 1.0)).all())
 
 
 def changes_of(y: np.ndarray) -> int:
-    """Return how many known values of ``y``, ``(T,)``, differ from the known value before."""
+    """Return how many known values of a series differ from the known value before.
+
+    Args:
+        y: values of the series, ``(T,)``; NaN is missing.
+    """
     return int(np.count_nonzero(np.diff(y[~np.isnan(y)])))
 
 
@@ -243,7 +258,12 @@ class InputUnits:
 
     @classmethod
     def of(cls, inputs: np.ndarray, n: int) -> InputUnits:
-        """Compute the means and largest distances from the first ``n`` steps of ``inputs``, ``(T, U)``."""
+        """Compute the means and largest distances of inputs.
+
+        Args:
+            inputs: U inputs of T steps, ``(T, U)``.
+            n: number of first steps that are used.
+        """
         centre = inputs[:n].mean(0)
         size = np.abs(inputs[:n] - centre).max(0)
         return cls(centre, np.where(size > 1e-12 * np.abs(centre), size, 1.0))
@@ -255,7 +275,7 @@ class InputUnits:
 def _worth_of_inputs(
     kept: Sequence[BacktestTrial], y: np.ndarray, scaled: np.ndarray, units: InputUnits
 ) -> InputsInWords | None:
-    """Return the effects of the inputs in their own units, according to the first trial that reads them.
+    """Return the effects of the inputs in their own units, according to the first trial whose model reads them.
 
     A trial on the scale of values or logarithms is preferred, because an effect there is a sum or a percentage. The
     result is None if no trial reads inputs.
@@ -275,13 +295,17 @@ def _worth_of_inputs(
 
 
 def weighted(trials: Sequence[BacktestTrial], y: np.ndarray, scale: float) -> list[BacktestTrial]:
-    """Return the trials with the weights of their quantiles in the average, 0 for all but the best few.
+    """Return trials of models with the weights of their quantiles in the average, 0 for all but the best few.
 
-    ``trials`` are sorted, the best first. Weights depend on the scores on the last part, in units of ``scale``, and as
-    much on the likelihood of the whole series ``y``, ``(T,)``. Both count alike because log scores fall with the
-    logarithm of the width of a forecast, as the CRPS does with the width. Weights are multiplied by prior weights,
-    which models that forecast alike share (a dilution prior, George 2010): if five of them are all random walks, each
-    has a fifth.
+    Weights depend on the scores on the last part, and as much on the likelihood of the whole series. Both count alike
+    because log scores fall with the logarithm of the width of a forecast, as the CRPS does with the width. Weights are
+    multiplied by prior weights, which models that forecast alike share (a dilution prior, George 2010): if five of them
+    are all random walks, each has a fifth.
+
+    Args:
+        trials: the trials, the best first.
+        y: values of the series, ``(T,)``; NaN is missing.
+        scale: unit of the scores, in units of the series.
     """
     best = trials[0].crps
     if best <= 0:
@@ -297,10 +321,14 @@ def weighted(trials: Sequence[BacktestTrial], y: np.ndarray, scale: float) -> li
 
 
 def numbers_alike(trials: Sequence[BacktestTrial], error: float) -> np.ndarray:
-    """Return how many of the n trials forecast like each trial, itself included, as soft counts, ``(n,)``.
+    """Return how many of n trials forecast like each trial, itself included, as soft counts, ``(n,)``.
 
     A count is ``Σ_j exp(-(d_ij / (NEAR error))²)``, with d the mean distance between the quantiles of two trials at
-    ``SCORED_LEVELS`` and ``error`` the best score in units of the series.
+    ``SCORED_LEVELS``.
+
+    Args:
+        trials: trials of models on the same series.
+        error: the best score, in units of the series.
     """
     quantiles = np.stack([trial.quantiles[..., : len(SCORED_LEVELS)].ravel() for trial in trials])
     distances = np.array([np.abs(quantiles - each).mean(axis=1) for each in quantiles])
@@ -308,9 +336,13 @@ def numbers_alike(trials: Sequence[BacktestTrial], error: float) -> np.ndarray:
 
 
 def criteria(fitted: Sequence[FittedCandidate], y: np.ndarray) -> np.ndarray:
-    """Return half of Akaike's corrected criterion per step of each of n ``fitted`` models, minus the least, ``(n,)``.
+    """Return half of Akaike's corrected criterion per step of each of n models, minus the least, ``(n,)``, in nats.
 
-    It is in nats. Only steps of ``y``, ``(T,)``, that have a density under all models are used.
+    Only steps that have a density under all models are used.
+
+    Args:
+        fitted: the models.
+        y: the series that they were fitted to, ``(T,)``.
     """
     log_probs = np.stack([each.log_probs(y) for each in fitted])
     log_probs = log_probs[:, ~np.isnan(log_probs).any(axis=0)]
@@ -324,19 +356,19 @@ def criteria(fitted: Sequence[FittedCandidate], y: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Trials:
-    """The candidates that are tried one after the other on the last part of a series.
+    """The models that are tried one after the other on the last part of a series.
 
     ARIMA searches, which take the most time, are tried with or without a season and on a scale only if quicker
-    candidates did well with them.
+    models did well with them.
 
     Attributes:
-        y: the series, ``(T,)``.
-        actual: the k values after each of O origins, ``(O, k)``.
+        y: values of the series, ``(T,)``; NaN is missing.
+        actual: the k values after each of O origins (steps after which a forecast begins), ``(O, k)``.
         origins: number of given steps at each origin, ``(O,)``.
         scale: mean absolute change of the series over a season, the unit of the CRPS.
-        deadline: time of ``time.perf_counter()`` after which no further candidate is tried.
+        deadline: time of ``time.perf_counter()`` after which no further model is tried.
         tried: the trials so far.
-        errors: error of each candidate that failed, by title.
+        errors: error of each model that failed, by title.
         inputs: U scaled inputs, ``(T + k, U)``; None means none.
     """
 
@@ -360,19 +392,20 @@ class Trials:
         possible_season: int | None = None,
         inputs: np.ndarray | None = None,
     ) -> Trials:
-        """Try all candidates on a series and return the trials.
+        """Try all kinds of models on a series and return the trials.
 
         Args:
-            y: the series, ``(T,)``.
+            y: values of the series, ``(T,)``; NaN is missing.
             k: number of steps ahead.
-            origins: number of given steps at each of O origins, ``(O,)``.
-            season: number of steps of its season; None means none.
-            max_seconds: seconds after which no further candidate is tried; None means no limit.
-            possible_season: number of steps of a season that only quick candidates are tried with; None means none.
+            origins: number of given steps at each of O forecast origins, ``(O,)``.
+            season: number of steps of its season; None means no season.
+            max_seconds: seconds after which no further model is tried; None means no limit.
+            possible_season: number of steps of a season that only quick models are tried with; None means that there is
+                none.
             inputs: U scaled inputs of the series and the steps ahead, ``(T + k, U)``; None means none.
 
         Raises:
-            ValueError: no candidate could be fitted.
+            ValueError: no model could be fitted.
         """
         deadline = np.inf if max_seconds is None else time.perf_counter() + max_seconds
         actual = np.stack([y[t : t + k] for t in origins])
@@ -413,7 +446,7 @@ class Trials:
         return self
 
     def add(self, candidate: CandidateModel) -> float:
-        """Try a candidate, record the trial, and return its scaled CRPS; infinity if it failed or no time is left."""
+        """Try a model, record the trial, and return its scaled CRPS; infinity if it failed or no time is left."""
         start = time.perf_counter()
         if self.tried and start > self.deadline:
             return np.inf
@@ -432,7 +465,10 @@ class Trials:
         return crps
 
     def _backtest(self, candidate: CandidateModel) -> np.ndarray:
-        """Forecast from every origin and return quantiles, ``(O, k, Q)``; the candidate is refitted at every eighth."""
+        """Forecast from every origin and return quantiles, ``(O, k, Q)``: O origins, k steps, Q levels.
+
+        The model is fitted again at every eighth origin.
+        """
         result, levels = [], np.append(SCORED_LEVELS, INNER_LEVELS)
         for i, t in enumerate(self.origins.tolist()):
             if i % REFIT_EVERY == 0:
@@ -445,25 +481,33 @@ class Trials:
         return None if self.inputs is None else self.inputs[:n]
 
     def best_first(self) -> list[BacktestTrial]:
-        """Return the trials sorted by mean CRPS, the smallest first."""
+        """Return the trials sorted by mean CRPS (continuous ranked probability score), the smallest first."""
         return sorted(self.tried, key=lambda trial: trial.crps)
 
 
 def origins_of(n: int, k: int, season: int | None) -> np.ndarray:
-    """Choose the origins of the backtest in a series of n steps; return the number of steps before each, ``(O,)``.
+    """Choose O origins of a backtest, after each of which k steps are forecast; return the steps before each, ``(O,)``.
 
     There are at most ``MOST_ORIGINS``, evenly spread over the second half or later, with at least k steps after each.
-    ``season`` is the number of steps of a season, None for none.
+
+    Args:
+        n: number of steps of the series.
+        k: number of steps ahead.
+        season: number of steps of the season; None means no season.
     """
     first = max(n // 2, min(2 * (season or 1) + 8, n - k))
     return np.unique(np.linspace(first, n - k, MOST_ORIGINS).round().astype(int))
 
 
 def has_season(y: np.ndarray, season: int) -> bool:
-    """Test whether the ``season`` phases of ``y``, ``(T,)``, or of its logarithms, have different means.
+    """Test whether the phases of a season (positions in it) have different means in a series or in its logarithms.
 
     An F test of the changes, given the change before, must reject equal means at 1 %, and the means of both halves of
     the series must be correlated.
+
+    Args:
+        y: values of the series, ``(T,)``, without missing ones.
+        season: number of steps of the season.
     """
     return any(_phases_differ(z, season) for z in ([y, np.log(y)] if y.min() > 0 else [y]))
 
@@ -500,18 +544,23 @@ def _phases_differ(z: np.ndarray, season: int) -> bool:
 
 
 def mean_change(y: np.ndarray, season: int) -> float:
-    """Return the mean absolute change of ``y``, ``(T,)``, over ``season`` steps; 1 if nothing changes."""
+    """Return the mean absolute change of a series over ``season`` steps; 1 if nothing changes.
+
+    Args:
+        y: values of the series, ``(T,)``; NaN is missing.
+        season: number of steps between the two values.
+    """
     changes = np.abs(y[season:] - y[:-season]) if len(y) > season else np.zeros(0)
     mean = float(np.nanmean(changes)) if (~np.isnan(changes)).any() else 0.0
     return mean if mean > 0 else 1.0
 
 
 def scores(quantiles: np.ndarray, actual: np.ndarray, scale: float) -> tuple[float, float]:
-    """Return the mean CRPS divided by ``scale``, and the share of values between the quantiles of ``INNER_LEVELS``.
+    """Return the mean CRPS of forecasts divided by ``scale``, and the share of values within the band of 90 %.
 
     Args:
         quantiles: Q quantiles of forecasts from O origins of k steps, ``(O, k, Q)``, at ``SCORED_LEVELS`` and then
-            ``INNER_LEVELS``.
+            ``INNER_LEVELS``, the ends of the band.
         actual: the values that followed, ``(O, k)``; missing ones are left out.
         scale: unit of the CRPS.
     """
@@ -524,14 +573,15 @@ def scores(quantiles: np.ndarray, actual: np.ndarray, scale: float) -> tuple[flo
 def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
     """Return the factor by which the bands of each of k steps should be widened, ``(k,)``, according to the backtest.
 
-    Args:
-        quantiles: Q quantiles of forecasts from O origins, ``(O, k, Q)``.
-        actual: the values that followed, ``(O, k)``.
-
     The distances of values to medians are measured in standard deviations of a Gaussian with the same band; if bands
     are right, their mean is that of a Gaussian. Late origins weigh more, because the noise of a series may change. A
     factor of 1 counts as much as ``PRIOR_ORIGINS`` forecasts, because neighbouring origins are nearly the same
     forecast.
+
+    Args:
+        quantiles: Q quantiles of forecasts from O origins, ``(O, k, Q)``, of which the last two are the ends of the
+            band.
+        actual: the values that followed, ``(O, k)``.
     """
     k = actual.shape[1]
     low, high, middle = quantiles[..., -2], quantiles[..., -1], _median(quantiles)
@@ -551,15 +601,19 @@ def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
 def _median(quantiles: np.ndarray) -> np.ndarray:
     """Return the median of forecasts, ``(...)``, the mean of the quantiles at the two levels next to a half.
 
-    ``quantiles`` has shape ``(..., Q)``.
+    Args:
+        quantiles: Q quantiles of each forecast, ``(..., Q)``, at ``SCORED_LEVELS`` first.
     """
     n = len(SCORED_LEVELS)
     return np.asarray(0.5 * (quantiles[..., n // 2 - 1] + quantiles[..., n // 2]))
 
 
 def rescaled(quantiles: np.ndarray, factors: np.ndarray, median: np.ndarray) -> np.ndarray:
-    """Multiply the distances of ``quantiles`` to the median by a factor for each step.
+    """Return quantiles whose distances to the median are multiplied by a factor for each step, ``(..., k, Q)``.
 
-    ``quantiles``, Q for each of k steps, has shape ``(..., k, Q)``, ``median`` ``(..., k)``, and ``factors`` ``(k,)``.
+    Args:
+        quantiles: Q quantiles of each of k steps, ``(..., k, Q)``.
+        factors: factor for each step, ``(k,)``.
+        median: median of each step, ``(..., k)``.
     """
     return np.asarray(median[..., None] + factors[:, None] * (quantiles - median[..., None]))

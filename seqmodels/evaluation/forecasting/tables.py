@@ -45,10 +45,14 @@ def regular_sequences(
 ) -> Sequences:
     """Return vectors at regular steps from a pandas frame or column, an array ``(T,)`` or ``(T, D)``, or sequences.
 
+    Steps between times that have no row become rows of NaN.
+
     Args:
-        data: series of numbers.
-        time, by, date_format: arguments of ``forecast``, for frames only.
+        data: series of numbers, with T steps and D features.
+        time: name of the column of times, for frames; None means that it is recognised.
+        by: name of the column that says which series a row belongs to, for frames; None means that it is recognised.
         columns: names of the features; None means all other columns of numbers.
+        date_format: format of the dates for ``datetime.strptime``, for frames; None means that it is recognised.
         inputs: names of columns that are kept even if they only number the rows.
 
     Raises:
@@ -83,7 +87,7 @@ def regular_sequences(
 
 
 def _with_every_step(sequences: Sequences) -> Sequences:
-    """Return the sequences with their past, and with rows of NaN at regular times that have no row."""
+    """Return the sequences with their past (earlier steps kept as context), and with rows of NaN at missing times."""
     whole = sequences.including_past()
     return whole if whole.times is None else whole.regular(inputs="hold", irregular="keep")
 
@@ -93,6 +97,9 @@ def season_of_times(times: np.ndarray | None) -> int | None:
 
     It is 12 for months, 4 for quarters, 7 for days, 5 for business days, 24 for hours, and 1, which means none, for
     years.
+
+    Args:
+        times: times of T steps, ``(T,)``; None means that there are none.
 
     >>> season_of_times(np.array(["2024-01", "2024-02", "2024-03"], dtype="datetime64[M]").astype("datetime64[s]"))
     12
@@ -114,9 +121,18 @@ def _of_frame(
     date_format: str | None,
     inputs: Sequence[str],
 ) -> Sequences:
-    """Convert a pandas frame to sequences; the arguments are described in ``regular_sequences``.
+    """Convert a pandas frame with a row for each step to sequences of vectors.
 
-    Raises ``ValueError`` if a column is missing or named twice, or there are no rows.
+    Args:
+        frame: the frame.
+        time: name of the column of times; None means that it is recognised.
+        by: name of the column that says which series a row belongs to; None means that it is recognised.
+        columns: names of the features; None means all other columns of numbers.
+        date_format: format of the dates for ``datetime.strptime``; None means that it is recognised.
+        inputs: names of columns that are kept even if they only number the rows.
+
+    Raises:
+        ValueError: a column is missing or named twice, or there are no rows.
     """
     if not len(frame):
         raise ValueError("the frame has no rows; pass one with a row for each step")
@@ -136,9 +152,13 @@ def _of_frame(
 
 
 def _with_series(frame: pd.DataFrame, others: list[str], named: Sequence[str], inputs: Sequence[str]) -> pd.DataFrame:
-    """Return the frame with its columns of numbers (only ``named``, if any are) and the columns ``others``.
+    """Return the frame with its columns of numbers and some other columns; warn of columns that are left out.
 
-    Columns of ``inputs`` are kept even if they only number the rows. Warns of columns that are left out.
+    Args:
+        frame: the frame.
+        others: names of columns that are kept whatever they hold, such as that of times.
+        named: names of the columns of numbers to keep; empty means all.
+        inputs: names of columns that are kept even if they only number the rows.
 
     Raises:
         ValueError: there are no series, a column of numbers has a cell that is no number, or a column holds True and

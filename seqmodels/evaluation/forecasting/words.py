@@ -33,13 +33,13 @@ STEPS = (
 
 @dataclass(frozen=True)
 class DescribedSeries:
-    """A series with what is needed to describe it in sentences.
+    """A series of T steps with what is needed to describe it in sentences.
 
     Attributes:
         name: words that its sentences begin with; may be empty.
         y: the series, ``(T,)``; NaN where values are missing, but not at the first step.
         times: times of its steps, ``(T,)``; None means that steps are counted.
-        times_ahead: times of the steps ahead, ``(k,)``; None means that they have none.
+        times_ahead: times of the k steps ahead, ``(k,)``; None means that they have none.
         inputs: names of the inputs; may be empty.
     """
 
@@ -51,7 +51,7 @@ class DescribedSeries:
 
     @property
     def step(self) -> str:
-        """The word for a step: for dates second, hour, day, month and so on, else step."""
+        """Word for one step of the series: for dates second, hour, day, month and so on, else step."""
         if self.times is None or self.times.dtype.kind != "M" or len(self.times) < 2:
             return "step"
         seconds = float(np.median(np.diff(self.times) / np.timedelta64(1, "s")))
@@ -62,11 +62,11 @@ class DescribedSeries:
         return f"{n:,} {self.step}{'s' * (n != 1)}"
 
     def time(self, t: int) -> str:
-        """Return words for the time of step t, from 0: its date or time, or ``"step 3"`` if steps are only counted."""
+        """Return words for the time of step ``t``, from 0: its date, or ``"step 3"`` if steps are only counted."""
         return f"step {t + 1}" if self.times is None else self._in_words(self.times[t])
 
     def time_ahead(self, h: int) -> str:
-        """Return words for the time of the h-th step ahead, from 0, in brackets; empty if it has no time."""
+        """Return words for the time of the h-th step ahead, from 0, in parentheses; empty if it has no time."""
         return "" if self.times_ahead is None else f" ({self._in_words(self.times_ahead[h])})"
 
     def _in_words(self, time: Any) -> str:
@@ -79,9 +79,11 @@ class DescribedSeries:
         return bool((self.times.astype("datetime64[M]") == self.times).all())
 
     def phase(self, phase: int, season: int) -> str:
-        """Return words for the steps of a phase of the season, such as ``"on Mondays"`` or ``"at step 2 of 5"``.
+        """Return words for the steps at one position of the season, such as ``"on Mondays"`` or ``"at step 2 of 5"``.
 
-        Phases are counted from 0, the first step of the series; ``season`` is their number.
+        Args:
+            phase: the position, from 0 for the first step of the series.
+            season: number of steps of the season.
         """
         names = {
             ("month", 12): ("%B", "in {}"),
@@ -100,7 +102,12 @@ class DescribedSeries:
 
 
 def _in_english(time: np.datetime64, code: str) -> str:
-    """Format a time by the ``strftime`` code ``code``, in English whatever the locale of the process is."""
+    """Format a time in English, whatever the locale of the process is.
+
+    Args:
+        time: the time.
+        code: format for ``strftime``, such as ``"%B"``.
+    """
     import pandas as pd
 
     stamp = pd.Timestamp(time)
@@ -109,7 +116,9 @@ def _in_english(time: np.datetime64, code: str) -> str:
 
 @dataclass(frozen=True)
 class SeasonalDecomposition:
-    """The decomposition ``y = trend + season + rest`` by a moving average over a season and the means of its phases.
+    """The decomposition ``y = trend + season + rest`` of a series.
+
+    It is made by a moving average over a season and the means of its phases (positions in the season).
 
     Attributes:
         level: the series without its season, ``(T,)``.
@@ -125,9 +134,11 @@ class SeasonalDecomposition:
 
 
 def decomposition(y: np.ndarray, season: int | None) -> SeasonalDecomposition:
-    """Decompose ``y``, ``(T,)``, into trend, season and rest, after interpolating missing values.
+    """Decompose a series into trend, season and rest, after interpolating missing values.
 
-    ``season`` is the number of steps of its season; None means that it has none.
+    Args:
+        y: values of the series, ``(T,)``; NaN is missing.
+        season: number of steps of its season; None means no season.
     """
     known = np.flatnonzero(~np.isnan(y))
     filled = np.interp(np.arange(len(y)), known, y[known])
@@ -153,9 +164,13 @@ def decomposition(y: np.ndarray, season: int | None) -> SeasonalDecomposition:
 
 
 def _moving_average(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the moving average of ``y``, ``(T,)``, with ``weights``, ``(w,)``, as an array ``(T,)``.
+    """Return the moving average of a series, ``(T,)``.
 
     Near both ends, where it cannot be computed, it follows a line through its nearest values.
+
+    Args:
+        y: values of the series, ``(T,)``.
+        weights: weights of w consecutive values, ``(w,)``; w is odd.
     """
     width, half = len(weights), len(weights) // 2
     middle = np.convolve(y, weights / weights.sum(), "valid")
@@ -170,7 +185,10 @@ def _moving_average(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def words_of(series: DescribedSeries, result: SeriesForecast, levels: np.ndarray) -> list[str]:
     """Describe one series and its forecast in sentences.
 
-    ``result`` is the forecast, and ``levels``, ``(Q,)``, are the levels of its Q quantiles.
+    Args:
+        series: the series.
+        result: its forecast.
+        levels: levels of the Q quantiles of the forecast, ``(Q,)``.
     """
     parts = decomposition(series.y, result.season)
     if result.unseen and len(parts.effects):
@@ -349,9 +367,12 @@ def _outcome(series: DescribedSeries, result: SeriesForecast, levels: np.ndarray
 
 
 def number(x: float, apart: float | None = None) -> str:
-    """Return a number with four digits as text, without an exponent where people write none.
+    """Return a number as text with four digits, without an exponent where people write none.
 
-    It has more digits if that is needed to tell x from a number that is ``apart`` away.
+    Args:
+        x: the number.
+        apart: distance to another number from which the text should tell it apart, if necessary by more digits; None
+            means that there is no other.
 
     >>> number(1234567.0), number(0.012345), number(45.0), number(1234567.0, 20.0)
     ('1,235,000', '0.01235', '45', '1,234,567')
@@ -370,9 +391,11 @@ def number(x: float, apart: float | None = None) -> str:
 
 
 def names_of_series(names: Sequence[Any], features: Sequence[Any]) -> list[str]:
-    """Return the words with which sentences about each feature of each series begin, empty for one series.
+    """Return the words with which sentences about each feature of each series begin; empty texts for a single one.
 
-    ``names`` are the names of the series, and ``features`` those of their features.
+    Args:
+        names: names of the series.
+        features: names of their features.
     """
     several, many = len(names) > 1, len(features) > 1
     each = [

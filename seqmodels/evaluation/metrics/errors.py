@@ -19,12 +19,13 @@ MAX_CELLS = 1 << 20  # most cells in the rows of all pairs whose edit distances 
 def error_rate(references: Sequence[Any], hypotheses: Sequence[Any], *, unit: Unit = "character") -> float:
     """Return the number of edits in all hypotheses divided by the total length of their references; it may exceed 1.
 
-    Edits are insertions, deletions and substitutions of a Levenshtein alignment.
+    Edits are insertions, deletions and substitutions of a Levenshtein alignment. With ``unit="word"`` it is the word
+    error rate.
 
     Args:
         references: a text or an integer sequence for each hypothesis, or a list of several. Among several, the
             reference with the fewest edits counts, and among equal ones the longest.
-        hypotheses: texts or integer sequences, which may be empty.
+        hypotheses: decoded texts or integer sequences, which may be empty.
         unit: unit of a text: ``"character"``, or ``"word"``, as split by white space.
 
     Raises:
@@ -49,7 +50,14 @@ def error_rate(references: Sequence[Any], hypotheses: Sequence[Any], *, unit: Un
 
 @checked
 def exact_match(references: Sequence[Any], hypotheses: Sequence[Any]) -> float:
-    """Return the share of hypotheses that equal their reference, or one of several references (see ``error_rate``).
+    """Return the share of hypotheses that equal their reference, or one of several references.
+
+    Args:
+        references: a text or an integer sequence for each hypothesis, or a list of several.
+        hypotheses: decoded texts or integer sequences.
+
+    Raises:
+        ValueError: the numbers of references and hypotheses differ.
 
     >>> exact_match(["one", ["two", "2"]], ["one", "2"])
     1.0
@@ -74,11 +82,18 @@ def _steps(item: Any, unit: Unit, words: dict[str, int]) -> np.ndarray:
 
 
 def edit_distances(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the Levenshtein distance of each pair of sequences, shape ``(n,)``.
+    """Return the Levenshtein distance of each of n pairs of sequences, shape ``(n,)``.
 
     It is the fewest insertions, deletions and substitutions that turn a sequence of ``first`` into its partner in
     ``second``: ``d(i, j) = min(d(i-1, j) + 1, d(i, j-1) + 1, d(i-1, j-1) + [a_i ≠ b_j])``, computed for many pairs at
-    once. Sequences are 1-D integer arrays.
+    once.
+
+    Args:
+        first: 1-D integer arrays.
+        second: partner of each, a 1-D integer array.
+
+    Raises:
+        ValueError: the numbers of sequences and partners differ.
     """
     if len(first) != len(second):
         raise ValueError(f"there are {len(first)} sequences but {len(second)} partners; pass one for each")
@@ -107,11 +122,15 @@ def _batch_distances(first: list[np.ndarray], second: list[np.ndarray]) -> np.nd
 
 
 def _next_row(row: np.ndarray, differs: np.ndarray, column_numbers: np.ndarray) -> np.ndarray:
-    """Compute the next row of the tables of n edit distances, ``(n, J + 1)``, from ``row``, the one before.
+    """Compute the next row of the dynamic-programming tables of n edit distances, ``(n, J + 1)``.
 
-    ``differs``, ``(n, J)``, is True where the step of the first sequence differs from each step of the second, and
-    ``column_numbers`` are 0 to J. Because an insertion costs 1 wherever it begins, ``min_k≤j (best_k + j - k)`` is a
-    running minimum of ``best_k - k``.
+    Because an insertion costs 1 wherever it begins, ``min_k≤j (best_k + j - k)`` is a running minimum of
+    ``best_k - k``.
+
+    Args:
+        row: the row before, ``(n, J + 1)``, for second sequences of at most J steps.
+        differs: True where the step of the first sequence differs from each step of the second, ``(n, J)``.
+        column_numbers: 0 to J, ``(J + 1,)``.
     """
     best = row + 1
     best[:, 1:] = np.minimum(best[:, 1:], row[:, :-1] + differs)
@@ -120,7 +139,7 @@ def _next_row(row: np.ndarray, differs: np.ndarray, column_numbers: np.ndarray) 
 
 
 def _padded(sequences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sequences padded with zeros on the right, ``(n, T)``, and their lengths, ``(n,)``."""
+    """Return n integer sequences padded with zeros on the right, ``(n, T)``, and their lengths, ``(n,)``."""
     lengths = np.array([len(s) for s in sequences])
     table = np.zeros((len(sequences), lengths.max()), dtype=np.int64)
     for row, s in zip(table, sequences, strict=True):

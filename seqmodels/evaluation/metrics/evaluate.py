@@ -34,17 +34,21 @@ def evaluate(
 ) -> pd.Series:
     """Evaluate a fitted p(y | x) by its likelihood of ``y`` and by metrics of what it decodes from ``X``.
 
-    Sequences are decoded with ``predict``.
+    Sequences are decoded with ``predict``, which searches for the most probable target of each source.
 
     Args:
         model: a model that was fitted with targets.
         X: source sequences.
         y: target sequences.
-        references: the sequences that decoded ones are compared to, perhaps several for each (see ``error_rate``); None
-            means ``y``.
+        references: the sequences that decoded ones are compared to, one or a list of several for each; None means
+            ``y``.
         beam: number of hypotheses that beam search keeps; 1 is greedy search. Under ``length="given"`` decoded
             sequences get the lengths of the targets.
-        max_length, max_ratio, alpha: limits of length and length penalty of the search, see ``predict``.
+        max_length: most steps of a decoded sequence, under ``length="stop"``; None means a limit from the lengths in
+            training.
+        max_ratio: number of additional steps that a decoded sequence may have for each step of its source.
+        alpha: exponent of the length penalty of beam search: sequences of n steps are compared by
+            ``log p / ((6 + n) / 6)^alpha``; 0 compares log p itself, and ``"mean"`` compares ``log p / (n + 1)``.
         metrics: further metrics by name, functions of references and hypotheses that return a number; None means none.
 
     Returns:

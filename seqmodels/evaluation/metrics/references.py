@@ -9,13 +9,21 @@ import numpy as np
 
 
 def references_of(entry: Any) -> list[Any]:
-    """Return the references of one hypothesis as a list; ``entry`` is a single reference or a list of several."""
+    """Return the references of one hypothesis as a list.
+
+    Args:
+        entry: a single reference (a text or an integer sequence), or a list of several.
+    """
     is_list = isinstance(entry, list | tuple) and len(entry) > 0
     return list(entry) if is_list and (isinstance(entry[0], str) or np.ndim(entry[0]) > 0) else [entry]
 
 
 def reference_pairs(references: Sequence[Any], hypotheses: Sequence[Any]) -> tuple[np.ndarray, list[Any], list[Any]]:
     """Pair every reference with its hypothesis.
+
+    Args:
+        references: a text or an integer sequence for each hypothesis, or a list of several.
+        hypotheses: decoded texts or integer sequences.
 
     Returns:
         Three values of equal length: the index of the hypothesis of each reference, the references, and their

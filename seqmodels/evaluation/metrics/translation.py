@@ -20,11 +20,11 @@ def bleu(
         references: a text for each hypothesis, or a list of several.
         hypotheses: the decoded texts.
         lowercase: whether references and hypotheses are lowercased before they are compared.
-        tokenize: sacrebleu's name of a tokeniser: ``"13a"``, ``"intl"``, ``"char"``, or ``"none"`` for tokenised texts.
+        tokenize: sacrebleu's name of a tokenizer: ``"13a"``, ``"intl"``, ``"char"``, or ``"none"`` for tokenised texts.
 
     Raises:
         ImportError: sacrebleu is not installed.
-        ValueError: an item is not a text, or the tokeniser is unknown.
+        ValueError: an item is not a text, or the tokenizer is unknown.
     """
     references = _by_rank(references, hypotheses)
     try:
@@ -56,8 +56,14 @@ def chrf(
 def _by_rank(references: Sequence[Any], hypotheses: Sequence[Any]) -> list[list[str | None]]:
     """Return the references in sacrebleu's order: a list of all first references, one of all second ones, and so on.
 
-    ``references`` has a text or a list of texts for each hypothesis. A hypothesis without a further reference has None
-    in the list. Raises ``ValueError`` if an item is not a text.
+    A hypothesis without a further reference has None in the list.
+
+    Args:
+        references: a text or a list of texts for each hypothesis.
+        hypotheses: the decoded texts.
+
+    Raises:
+        ValueError: an item is not a text, or the numbers of references and hypotheses differ.
     """
     _, each_reference, each_hypothesis = reference_pairs(references, hypotheses)
     for item in [*each_reference, *each_hypothesis]:
@@ -71,7 +77,11 @@ def _by_rank(references: Sequence[Any], hypotheses: Sequence[Any]) -> list[list[
 
 
 def sacrebleu_module() -> ModuleType:
-    """Import and return ``sacrebleu``. Raises ``ImportError`` that says how to install it."""
+    """Import and return the package ``sacrebleu``, which computes BLEU and chrF.
+
+    Raises:
+        ImportError: it is not installed; the message says how to install it.
+    """
     try:
         import sacrebleu
     except ImportError as error:

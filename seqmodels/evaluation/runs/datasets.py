@@ -22,40 +22,53 @@ Pair = tuple[Sequences, Sequences | None]  # X, and y for p(y | x)
 class Dataset(Configurable, ABC):
     """A data set that can be read again from its files, the abstract base class of the data sets of a run.
 
-    To add one, define ``read`` and ``tasks``, name in ``path_parameters`` the hyperparameters that are paths, and put
-    the class into ``DATASETS``.
+    A run is a set of comparisons that a file describes. To add a data set, define ``read`` and ``tasks``, name in
+    ``path_parameters`` the hyperparameters that are paths, and put the class into ``DATASETS``.
     """
 
     path_parameters: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def read(self) -> Pair:
-        """Read the files and return ``(X, y)``; ``y`` is None for p(x).
+        """Read the files and return ``(X, y)``, sequences and targets; ``y`` is None for p(x).
 
-        Raises ``ValueError``, ``OSError`` or ``ImportError`` in one line that says the way out.
+        Raises:
+            ValueError, OSError, ImportError: the data cannot be read; the message is one line that says the way out.
         """
 
     @abstractmethod
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
-        """Return the standard comparisons for the data ``read``, with the models of ``choice``."""
+        """Return the standard comparisons of models on the data.
+
+        Args:
+            read: the sequences and targets that ``read()`` returned.
+            choice: which of the standard models to fit, and their seed.
+        """
 
     def paths(self) -> tuple[str, ...]:
         """Return the paths of the files or folders; an empty tuple for built-in data."""
         return tuple(getattr(self, name) for name in self.path_parameters)
 
     def at(self, paths: Sequence[str]) -> Self:
-        """Return a copy that reads other files or folders: ``paths`` has one for each of ``path_parameters``."""
+        """Return a copy that reads other files or folders.
+
+        Args:
+            paths: a path for each name in ``path_parameters``.
+        """
         return self.clone().set_params(**dict(zip(self.path_parameters, paths, strict=True)))
 
     def understood(self, read: Pair) -> Self:
-        """Return a copy that states what was recognised in the sequences ``read``, so that other files are read alike.
+        """Return a copy that states what was recognised in the data, so that other files are read alike.
 
         The default returns the data set itself.
+
+        Args:
+            read: the sequences and targets that ``read()`` returned.
         """
         return self
 
     def relative_to(self, folder: Path) -> Self:
-        """Return a copy whose paths are relative to ``folder``, so that the folder may move together with the data."""
+        """Return a copy whose paths are relative to ``folder``, so that it may be moved together with the data."""
         return self.at([os.path.relpath(path, folder) for path in self.paths()])
 
     def resolved_from(self, folder: Path) -> Self:
@@ -63,7 +76,10 @@ class Dataset(Configurable, ABC):
         return self.at([str(folder / path) for path in self.paths()])
 
     def sha256(self) -> str:
-        """Read the data and return their hash, see ``hashed``."""
+        """Read the data and return their SHA-256 in hexadecimal digits.
+
+        With targets, it is the hash of X, a space, and the hash of y.
+        """
         return hashed(self.read())
 
 
@@ -83,7 +99,8 @@ class BuiltinSpeech(Dataset):
     """Cepstra of synthetic utterances, ``data.speech()``, as a data set of a run.
 
     Args:
-        n_utterances, n_speakers: number of utterances, and of the speakers who share them.
+        n_utterances: number of utterances.
+        n_speakers: number of speakers who share them.
         random_state: seed of the synthesis.
     """
 
@@ -105,7 +122,7 @@ class TextFiles(Dataset):
 
     Args:
         path: path of the file or folder.
-        cut: what one sequence is, such as a line or the whole text, see ``data.text``.
+        cut: what one sequence is: a ``"whole"`` file, a ``"line"`` or a ``"paragraph"``.
     """
 
     path_parameters = ("path",)
@@ -126,7 +143,7 @@ class Recordings(Dataset):
 
     Args:
         path: path of the file or folder.
-        mfcc: options of the cepstra; None means ``MFCC()``.
+        mfcc: options of the cepstra (mel-frequency cepstral coefficients); None means ``MFCC()``.
     """
 
     path_parameters = ("path",)
@@ -146,12 +163,16 @@ class Files(Dataset):
     """A file or a folder that ``data.read`` reads by its file extension, as a data set of a run.
 
     Args:
-        path, kind, by, columns, time, label: arguments of ``data.read``; empty means that it is recognised from the
-            data.
-        cut: what one sequence of a text is, as in ``data.text``.
+        path: path of the file or folder.
+        kind: ``"vectors"``, ``"symbols"`` or ``"text"``; empty means that it is recognised.
+        by: column of a table that names the sequence of each row; empty means that it is recognised.
+        columns: columns of a table to model; empty means that they are recognised.
+        time: column of a table with the times; empty means that it is recognised.
+        label: column of a table with the labels; empty means that it is recognised.
+        cut: what one sequence of a text is: a ``"whole"`` file, a ``"line"`` or a ``"paragraph"``.
         dither: whether noise of one grid step is added to vectors.
         inputs: columns of a table that are known at each step and not modelled.
-        date_format: how the dates of a table are written, as in ``data.read``; empty means that it is recognised.
+        date_format: format of the dates of a table for ``datetime.strptime``; empty means that it is recognised.
     """
 
     path_parameters = ("path",)
@@ -197,10 +218,14 @@ class Table(Dataset):
     """A CSV or Parquet file with a row for each step, as a data set of a run; ``data.table`` reads it.
 
     Args:
-        path, by, columns, time, kind: arguments of ``data.table``; empty means that it is recognised from the data.
+        path: path of the file.
+        by: column that names the sequence of each row; empty means that it is recognised.
+        columns: columns to model; empty means that they are recognised.
+        time: column with the times; empty means that it is recognised.
         dither: whether noise of one grid step is added to vectors.
+        kind: ``"vectors"``, ``"symbols"`` or ``"text"``; empty means that it is recognised.
         inputs: columns that are known at each step and not modelled.
-        date_format: how dates are written; empty means that it is recognised.
+        date_format: format of the dates for ``datetime.strptime``; empty means that it is recognised.
     """
 
     path_parameters = ("path",)
@@ -263,6 +288,10 @@ DATASETS: dict[str, type[Configurable]] = {
 
 
 def hashed(pair: Pair) -> str:
-    """Return the SHA-256 of X as 64 hexadecimal digits; with targets, the hashes of X and y with a space between."""
+    """Return the SHA-256 of X as 64 hexadecimal digits; with targets, the hashes of X and y with a space between.
+
+    Args:
+        pair: ``(X, y)``, where y is None for p(x).
+    """
     X, y = pair
     return data.sha256(X) if y is None else f"{data.sha256(X)} {data.sha256(y)}"

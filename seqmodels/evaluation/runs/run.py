@@ -22,7 +22,12 @@ CALLBACKS = "training__callbacks"  # the hyperparameter of models that are train
 
 
 def announce(tasks: Sequence[Task], n_seeds: int = 1) -> str:
-    """Return a text that says what will be fitted and compared, and about how long it will take on two cores."""
+    """Return a text that says what will be fitted and compared, and about how long it will take on two cores.
+
+    Args:
+        tasks: the comparisons.
+        n_seeds: number of fits of each model.
+    """
     lines = []
     for task in tasks:
         train, test = ((y or x) for x, y in (task.train, task.test))
@@ -61,15 +66,16 @@ def run(
         out: folder of the results, which is created.
         random_state: seed of the comparisons.
         n_seeds: number of fits of each model.
-        seconds, steps: a budget for every model instead of its own settings, see ``Budget``; None means its own.
-        n_jobs: number of models that are fitted at the same time, as in ``compare``; with several there is no progress
-            bar.
+        seconds: seconds of training for every model instead of its own settings; None means its own.
+        steps: number of training steps for every model instead of its own settings; None means its own.
+        n_jobs: number of models that are fitted at the same time, -1 for one for each core; with several there is no
+            progress bar.
         say: function that prints a text.
         progress: whether to show a bar with the time left on stderr, if that is a terminal.
-        is_locked: whether the caller holds ``locked_folder(out)``.
+        is_locked: whether the caller holds ``locked_folder(out)``, which keeps other runs from writing there.
 
     Raises:
-        ValueError: another run is writing into ``out``, see ``locked_folder``; nothing has been fitted yet.
+        ValueError: another run is writing into ``out``; nothing has been fitted yet.
     """
     with nullcontext(Path(out)) if is_locked else locked_folder(out) as folder:
         budget = budget_of(seconds, steps)
@@ -123,7 +129,10 @@ class _Runner:
     def _write(self, result: Comparison, task: Task, began: float) -> None:
         """Write a task's table and comparison, then draw its page and plots, which may be interrupted without loss.
 
-        ``began`` is the time at which the comparison began, by ``time.perf_counter``.
+        Args:
+            result: the comparison.
+            task: the task.
+            began: time at which the comparison began, by ``time.perf_counter``.
         """
         write_figures(result, task, self.folder, time.perf_counter() - began)
         try:
@@ -168,7 +177,9 @@ class _Runner:
     def _compare_fitted(self, task: Task, began: float) -> None:
         """Compare and write the models of a task that were fitted before an interrupt.
 
-        ``began`` is the time at which the task began.
+        Args:
+            task: the task.
+            began: time at which it began, by ``time.perf_counter``.
         """
         models = {name: model for name, model in task.models.items() if model.__sklearn_is_fitted__()}
         fitted = {name: model for name, model in models.items() if not model.interrupted_}
@@ -185,7 +196,14 @@ class _Runner:
 
 
 def write_figures(result: Comparison, task: Task, folder: Path, seconds: float) -> None:
-    """Write the table, the comparison itself, and its provenance with the ``seconds`` that it took, into ``folder``."""
+    """Write the results of a task: the table, the comparison itself, and its provenance.
+
+    Args:
+        result: the comparison.
+        task: the task, whose name the files get.
+        folder: folder of the results.
+        seconds: seconds that the task took.
+    """
     result.to_csv(folder / f"{task.name}.csv")
     result.save(folder / task.name)
     record = {"task": task.name, "seconds": round(seconds, 1), **result.provenance}
@@ -193,7 +211,13 @@ def write_figures(result: Comparison, task: Task, folder: Path, seconds: float) 
 
 
 def draw(result: Comparison, task: Task, folder: Path) -> None:
-    """Write the HTML page and the plots of a task's result into ``folder``, which takes seconds."""
+    """Write the HTML page and the plots of a task's result, which takes seconds.
+
+    Args:
+        result: the comparison.
+        task: the task, whose name the files get.
+        folder: folder of the results.
+    """
     result.to_html(folder / f"{task.name}.html")
     for name, figure in ((task.name, result.ranking_figure()), (f"{task.name}-learning", result.curves_figure())):
         with replaced(folder / f"{name}.png") as partial:
@@ -227,10 +251,15 @@ class TimeBar:
     def watching(
         self, models: Mapping[str, SequenceModel], seconds: Mapping[str, float], n_seeds: int
     ) -> Iterator[_FitProgress]:
-        """Show the progress of ``models`` while they are fitted, in this order, ``n_seeds`` times each.
+        """Return a context manager that shows the progress of models while they are fitted in its block.
 
-        ``seconds`` has the expected seconds of each model. Yields an object whose ``model_done`` is called when a model
-        is done. Networks report progress by a callback that is added to them and removed again.
+        The block gets an object whose ``model_done`` is called when a model is done. Networks report progress by a
+        callback that is added to them and removed again.
+
+        Args:
+            models: models by name, in the order in which they are fitted.
+            seconds: expected seconds of each model, over all of its fits.
+            n_seeds: number of fits of each model.
         """
         fits = _FitProgress(self, seconds, n_seeds)
         callbacks_before = {n: m.get_params()[CALLBACKS] for n, m in models.items() if CALLBACKS in m.get_params()}
@@ -243,12 +272,22 @@ class TimeBar:
                 models[name].set_params(**{CALLBACKS: callbacks})
 
     def show(self, name: str, seconds: float, fraction: float) -> None:
-        """Show a fit of the model ``name`` that takes ``seconds`` in all, of which ``fraction`` is done."""
+        """Show how far the fits of one model are.
+
+        Args:
+            name: name of the model.
+            seconds: seconds that its fits are expected to take in all.
+            fraction: share of them that is done.
+        """
         self._bar.set_description_str(name, refresh=False)
         self._move(self._done + seconds * fraction)
 
     def model_done(self, seconds: float) -> None:
-        """Count a model as done whose fits were expected to take ``seconds``."""
+        """Count a model as done.
+
+        Args:
+            seconds: seconds that its fits were expected to take.
+        """
         self._done += seconds
         self._move(self._done)
 
@@ -258,7 +297,7 @@ class TimeBar:
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Hide the bar while something else is printed."""
+        """Return a context manager that hides the bar while something else is printed."""
         with self._bar.external_write_mode():
             yield
 
@@ -268,7 +307,7 @@ class TimeBar:
 
 
 class _FitProgress:
-    """The models of one comparison that are not done yet, of which the first is being fitted."""
+    """The progress of the models of one comparison that are not done yet, of which the first is being fitted."""
 
     def __init__(self, bar: TimeBar, seconds: Mapping[str, float], n_seeds: int) -> None:
         self._bar = bar
@@ -279,7 +318,11 @@ class _FitProgress:
         self._show(0.0)
 
     def update(self, fraction: float) -> None:
-        """Show that ``fraction`` of the current fit is done; if it is smaller than before, the next seed has begun."""
+        """Show how far the current fit is.
+
+        Args:
+            fraction: share of the fit that is done; if it is smaller than before, the fit with the next seed has begun.
+        """
         self._n_seeds_done += fraction < self._last
         self._last = fraction
         self._show(min(1.0, (self._n_seeds_done + fraction) / self._n_seeds))
@@ -310,7 +353,11 @@ class _HistoryCallback:
 
 
 def _end(model: SequenceModel) -> tuple[str, float]:
-    """Return the column of ``history_`` that measures the progress of a fit, and its value at the end of the fit."""
+    """Return the column of ``history_`` that measures the progress of a fit, and its value at the end of the fit.
+
+    Args:
+        model: a network, whose fit is limited by ``max_seconds`` or ``max_steps``.
+    """
     params: dict[str, Any] = model.get_params(deep=False)
     if params["max_seconds"] is not None:
         return "seconds", float(params["max_seconds"])

@@ -28,13 +28,16 @@ Models = dict[str, SequenceModel]
 class RunConfig:
     """The configuration of a run of comparisons, which is read from ``run.toml`` or written to it.
 
+    A task is one comparison of models on one data set.
+
     Args:
         data: data sets by name.
         models: models of each task, by the task's name; models under ``""`` are for every task. Empty means the
             standard models.
         choice: which of the standard models to fit, and the seed of everything random.
         seeds: number of fits of each model.
-        seconds, steps: budget of each model instead of its own settings; None means its own.
+        seconds: seconds of training of each model instead of its own settings; None means its own.
+        steps: number of training steps of each model instead of its own settings; None means its own.
         sha256: hashes of the data by name at the time when the file was written.
     """
 
@@ -48,9 +51,11 @@ class RunConfig:
 
     @classmethod
     def read(cls, path: Path) -> RunConfig:
-        """Read the configuration from a TOML file.
+        """Read the configuration of a run from a TOML file.
 
-        Raises ``ValueError`` for invalid TOML or an unknown entry, and ``OSError`` if there is no such file.
+        Raises:
+            ValueError: the file is no valid TOML or has an unknown entry.
+            OSError: there is no such file.
         """
         try:
             table = tomllib.loads(read_text(path))
@@ -83,11 +88,23 @@ class RunConfig:
         )
 
     def write(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> None:
-        """Write the configuration to ``path``, with all models of all ``tasks`` and the hashes of the data by name."""
+        """Write the configuration of a run to a TOML file.
+
+        Args:
+            path: the file.
+            tasks: the comparisons, all of whose models are written.
+            sha256: hash of each data set by name.
+        """
         write_text(path, HEAD + toml.dumps({**self._table(path, tasks, sha256), "provenance": provenance()}))
 
     def is_written(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> bool:
-        """Return True if the file at ``path`` already describes the same run, whatever its date and versions."""
+        """Return True if the file at ``path`` already describes the same run, whatever its date and versions.
+
+        Args:
+            path: the file.
+            tasks: the comparisons with their models.
+            sha256: hash of each data set by name.
+        """
         try:
             written = tomllib.loads(path.read_text(encoding="utf-8"))
         except (UnicodeDecodeError, tomllib.TOMLDecodeError):
@@ -96,9 +113,12 @@ class RunConfig:
         return written == tomllib.loads(toml.dumps(self._table(path, tasks, sha256)))
 
     def _table(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> dict[str, Any]:
-        """Return the content of the file at ``path`` as nested dictionaries, without date and versions.
+        """Return the content of the TOML file as nested dictionaries, without date and versions.
 
-        ``sha256`` has the hash of each data set by name.
+        Args:
+            path: the file, to whose folder paths of data are made relative.
+            tasks: the comparisons with their models.
+            sha256: hash of each data set by name.
         """
         budget = {k: v for k, v in (("seconds", self.seconds), ("steps", self.steps)) if v is not None}
         data = {name: to_table(entry.relative_to(path.parent), DATASETS) for name, entry in self.data.items()}
@@ -112,9 +132,10 @@ class RunConfig:
         }
 
     def read_data(self) -> dict[str, Pair]:
-        """Read all data and return them by name.
+        """Read all data and return them by name, as pairs of sequences and targets.
 
-        Raises ``ValueError`` if they have changed since the file was written.
+        Raises:
+            ValueError: data have changed since the file was written.
         """
         return {name: self._read_one(name, entry) for name, entry in self.data.items()}
 
@@ -132,9 +153,13 @@ class RunConfig:
         return pair
 
     def tasks(self, read: Mapping[str, Pair]) -> list[Task]:
-        """Return the comparisons to run; ``read`` has the sequences of each data set by name.
+        """Return the comparisons to run.
 
-        Raises ``ValueError`` if no chosen model fits the data, or if models are given for an unknown comparison.
+        Args:
+            read: sequences and targets of each data set by name.
+
+        Raises:
+            ValueError: no chosen model fits the data, or models are given for an unknown comparison.
         """
         standard = [task for name, entry in self.data.items() for task in entry.tasks(read[name], self.choice)]
         if not self.models:
@@ -191,7 +216,14 @@ def _model(name: str, table: Any) -> SequenceModel:
 
 
 def _without_arguments_of_fit(value: Any) -> tuple[Any, list[str]]:
-    """Remove ``ARGUMENTS_OF_FIT`` from nested tables; return the rest, and the names that were removed."""
+    """Remove settings that say what ``fit`` reads, writes or calls from nested tables.
+
+    Args:
+        value: a table of a TOML file, a list, or a plain value.
+
+    Returns:
+        The rest, and the names in ``ARGUMENTS_OF_FIT`` that were removed.
+    """
     if isinstance(value, list):
         parts = [_without_arguments_of_fit(each) for each in value]
         return [part for part, _ in parts], [name for _, names in parts for name in names]

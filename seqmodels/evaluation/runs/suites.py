@@ -53,7 +53,7 @@ class DataSize:
     Attributes:
         n_steps: number of frames, bytes or symbols of the training data.
         n_symbols: number of different symbols or bytes in them; for vectors, the number of features.
-        n_inputs: number of columns that are known at each step.
+        n_inputs: number of inputs, columns of a table that are known at each step and not modelled.
     """
 
     n_steps: int
@@ -62,7 +62,11 @@ class DataSize:
 
     @classmethod
     def of(cls, train: Sequences) -> DataSize:
-        """Return the size of the training sequences; for pairs, pass the targets."""
+        """Return the size of training data.
+
+        Args:
+            train: the training sequences; of pairs, the targets.
+        """
         if train.kind == "vectors":
             n_symbols = train.n_features
         elif train.kind == "text":
@@ -83,7 +87,7 @@ class DataSize:
     def mixture_sizes(self) -> tuple[int, int]:
         """Return the numbers of states and of Gaussians in each state for an HMM over vectors, as the data allow.
 
-        The M diagonal Gaussians of a state have ``M (2 D + 1) - 1`` parameters.
+        The M diagonal Gaussians of a state have ``M (2 D + 1) - 1`` parameters for D features.
         """
 
         def fits(n_states: int, n_components: int) -> bool:
@@ -105,16 +109,16 @@ class DataSize:
     def has_values_for(self, n_parameters: int) -> bool:
         """Return True if the training data have enough values for a model of vectors with ``n_parameters`` parameters.
 
-        Enough means ``VALUES_PER_PARAMETER`` values for each parameter.
+        Enough are at least ``VALUES_PER_PARAMETER`` values for each parameter.
         """
         return VALUES_PER_PARAMETER * n_parameters <= self.n_steps * self.n_symbols
 
     def width(self, most: int) -> int:
-        """Return the ``d_model`` of a network, a multiple of 32 from 32 to ``most`` that grows with the data."""
+        """Return the width ``d_model`` of a network, a multiple of 32 from 32 to ``most`` that grows with the data."""
         return min(most, max(MIN_WIDTH, self.n_steps // STEPS_PER_WIDTH // WIDTH_STEP * WIDTH_STEP))
 
     def width_of_text(self) -> int | Literal["auto"]:
-        """Return the ``d_model`` of a recurrent network over text: ``"auto"``, its default, or less for few data."""
+        """Return the width ``d_model`` of a recurrent network over text: ``"auto"``, or less than that for few data."""
         width = self.width(DEFAULT_WIDTH)
         return "auto" if width == DEFAULT_WIDTH else width
 
@@ -128,7 +132,7 @@ Suite = dict[str, tuple[Callable[[DataSize, int], SequenceModel], float]]
 
 @dataclass(frozen=True)
 class Task:
-    """One comparison to run.
+    """One comparison of models on one data set, which is to be run.
 
     Attributes:
         name: name of its files.
@@ -152,7 +156,9 @@ class Task:
     def under_budget(self, *, seconds: float | None, steps: int | None) -> Task:
         """Return the task with the same budget for every model, and with estimated times to match.
 
-        ``seconds`` and ``steps`` are the limits of ``Budget``; None means no limit.
+        Args:
+            seconds: seconds of training; None means no limit.
+            steps: number of training steps (batches of a network, iterations of EM); None means no limit.
         """
         estimates = {
             name: expected_seconds(model, self.estimates.get(name, 0.0), seconds=seconds, steps=steps)
@@ -163,10 +169,13 @@ class Task:
 
 
 def expected_seconds(model: SequenceModel, estimate: float, *, seconds: float | None, steps: int | None) -> float:
-    """Estimate how many seconds a fit takes under a budget.
+    """Estimate how many seconds a fit of a model takes under a budget.
 
-    ``estimate`` is the number of seconds with the model's own settings; ``seconds`` and ``steps`` are the limits of the
-    budget, None for no limit.
+    Args:
+        model: the model.
+        estimate: number of seconds with the model's own settings.
+        seconds: seconds of training that the budget allows; None means no limit.
+        steps: number of training steps that the budget allows; None means no limit.
     """
     params = model.get_params(deep=False)
     own_steps = params.get("max_steps", params.get("max_iter"))
@@ -178,7 +187,7 @@ def expected_seconds(model: SequenceModel, estimate: float, *, seconds: float | 
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice among the standard models.
+    """A choice among the standard models of comparisons.
 
     Args:
         names: names of the models to fit, in this order; empty means all. Differences are to ``"hmm"`` if it is among
@@ -200,7 +209,8 @@ def _lstm_encoder_decoders(
 ) -> Suite:
     """Return LSTM encoder-decoders with one fixed context vector, with additive and with multiplicative attention.
 
-    With attention there are fewer steps and smaller batches, because its steps take longer.
+    The result maps a name to a function that builds the model and to the expected seconds of its fit. With attention
+    there are fewer steps and smaller batches, because its steps take longer.
 
     Args:
         d_model: width of the networks with enough data.
@@ -305,8 +315,14 @@ SPEECH_CONTINUATION: Suite = {
 def text_tasks(text: Sequences | None = None, choice: Choice = ALL_MODELS) -> list[Task]:
     """Return the standard comparisons on a text: its density, and the continuation of 64 characters by the next 128.
 
-    The last tenth of the text is held out; ``text=None`` means the built-in text. With ``choice.quick`` only the
-    density is compared. Raises ``ValueError`` if the text is too short.
+    The last tenth of the text is held out.
+
+    Args:
+        text: the text; None means the built-in text.
+        choice: which of the standard models to fit; if it is quick, only the density is compared.
+
+    Raises:
+        ValueError: the text is too short.
     """
     whole = builtin_text() if text is None else text
     train, test = whole.split(0.1)
@@ -330,8 +346,14 @@ def text_tasks(text: Sequences | None = None, choice: Choice = ALL_MODELS) -> li
 def speech_tasks(frames: Sequences | None = None, choice: Choice = ALL_MODELS) -> list[Task]:
     """Return the standard comparisons on utterances: their density, and the continuation of the first 20 frames.
 
-    ``frames=None`` means synthetic speech. If there are at least 20 speakers, the speakers of the test part are not in
-    training. With ``choice.quick`` only the density is compared. Raises ``ValueError`` if the recordings are too short.
+    If there are at least 20 speakers, the speakers of the test part are not in training.
+
+    Args:
+        frames: sequences of vectors; None means synthetic speech.
+        choice: which of the standard models to fit; if it is quick, only the density is compared.
+
+    Raises:
+        ValueError: the recordings are too short.
     """
     if frames is None:
         frames = speech(600, 60, features="mfcc", random_state=choice.random_state).sequences
@@ -359,8 +381,13 @@ def speech_tasks(frames: Sequences | None = None, choice: Choice = ALL_MODELS) -
 def table_tasks(sequences: Sequences, choice: Choice = ALL_MODELS) -> list[Task]:
     """Return the standard comparison of densities: vectors by the models for speech, symbols by the models for text.
 
-    A fifth of the sequences is held out. If the sequences have inputs, models that can read them are fitted without and
-    with them, and ends are not scored, because the inputs tell how long a sequence is.
+    A fifth of the sequences is held out. If the sequences have inputs (columns that are known at each step), models
+    that can read them are fitted without and with them, and ends are not scored, because the inputs tell how long a
+    sequence is.
+
+    Args:
+        sequences: the sequences.
+        choice: which of the standard models to fit.
     """
     train, test = sequences.split(0.2, random_state=choice.random_state)
     suite = SPEECH_DENSITY if sequences.kind == "vectors" else TEXT_DENSITY
@@ -372,7 +399,11 @@ def table_tasks(sequences: Sequences, choice: Choice = ALL_MODELS) -> list[Task]
 
 
 def _beside_given(suite: Suite) -> Suite:
-    """Return each model of a suite twice, without and with inputs if it can read them, all with ``length="given"``."""
+    """Return each model of a suite twice, without and with inputs if it can read them, all with ``length="given"``.
+
+    Args:
+        suite: for each model by name, a function that builds it and the expected seconds of its fit.
+    """
 
     def without(build: Callable[[DataSize, int], SequenceModel], size: DataSize, seed: int) -> SequenceModel:
         return build(size, seed).set_params(length="given")
@@ -390,7 +421,12 @@ def _beside_given(suite: Suite) -> Suite:
 
 
 def _reading_inputs(model: SequenceModel, size: DataSize) -> dict[str, bool | float]:
-    """Return the arguments with which a standard model reads all inputs of the data; empty if it cannot."""
+    """Return the arguments with which a standard model reads all inputs of the data; empty if it cannot.
+
+    Args:
+        model: the model.
+        size: amount of the training data, which limits the number of states of an HMM.
+    """
     if isinstance(model, HMM):
         if isinstance(model.observation, AutoregressiveGaussian):
             return {"input_effects__emissions": True}
@@ -404,7 +440,13 @@ def _reading_inputs(model: SequenceModel, size: DataSize) -> dict[str, bool | fl
 def pair_tasks(X: Sequences, y: Sequences, choice: Choice = ALL_MODELS) -> list[Task]:
     """Return the standard comparison of targets given sources, with a tenth of the pairs held out.
 
-    Raises ``ValueError`` if there are fewer than two pairs.
+    Args:
+        X: sources.
+        y: their targets.
+        choice: which of the standard models to fit.
+
+    Raises:
+        ValueError: there are fewer than two pairs.
     """
     order = np.random.default_rng(choice.random_state).permutation(len(X))
     cut = max(1, round(0.1 * len(X)))
@@ -418,7 +460,14 @@ def pair_tasks(X: Sequences, y: Sequences, choice: Choice = ALL_MODELS) -> list[
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise ``ValueError`` if a name belongs to no standard model."""
+    """Check that each name belongs to a standard model.
+
+    Args:
+        names: the names.
+
+    Raises:
+        ValueError: a name is unknown.
+    """
     of_tables = [*_beside_given(TEXT_DENSITY), *_beside_given(SPEECH_DENSITY)]
     known = list(dict.fromkeys([*TEXT_CONTINUATION, *SPEECH_CONTINUATION, *of_tables]))
     unknown = [name for name in names if name not in known]
@@ -427,9 +476,14 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def _with_models(task: Task, suite: Suite, choice: Choice) -> Task:
-    """Return ``task`` with the chosen models of ``suite``, in sizes that suit its training data.
+    """Return a task with the chosen standard models, in sizes that suit its training data.
 
     Warns of chosen names that are not in the suite.
+
+    Args:
+        task: the task.
+        suite: for each model by name, a function that builds it and the expected seconds of its fit.
+        choice: which models to fit, and their seed.
     """
     check_names(choice.names)
     quick = tuple(name for name in suite if name.removesuffix(GIVEN) in QUICK)
@@ -448,7 +502,7 @@ def _with_models(task: Task, suite: Suite, choice: Choice) -> Task:
 
 
 def _why_left_out(name: str) -> str:
-    """Return a clause that says why the standard model ``name`` is missing from a suite."""
+    """Return a clause that says why the standard model ``name`` is not compared on some kind of data."""
     name = name.removesuffix(GIVEN)
     if name not in SPEECH_CONTINUATION:
         return "which is a model of text and symbols"

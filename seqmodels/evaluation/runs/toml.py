@@ -28,16 +28,21 @@ BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 def to_table(configurable: Configurable, classes: Mapping[str, type[Configurable]] = CLASSES) -> dict[str, Any]:
     """Describe an object as a dictionary of its class and its hyperparameters, to be written as a TOML table.
 
-    ``classes`` has the classes of nested objects by name. A hyperparameter that is None, which TOML lacks, or ``()`` is
-    left out if that is its default.
+    A hyperparameter that is None, which TOML lacks, or ``()`` is left out if that is its default.
+
+    Args:
+        configurable: the object, such as a model, an encoding or a data set.
+        classes: the classes of nested objects by name.
     """
     return dict(_nested_table(storage.describe(configurable), classes))
 
 
 def from_table(table: Mapping[str, Any], classes: Mapping[str, type[Configurable]] = CLASSES) -> Any:
-    """Build the object that ``to_table`` described; hyperparameters that are not in ``table`` have their defaults.
+    """Build the object that ``to_table`` described.
 
-    ``classes`` has the allowed classes by name.
+    Args:
+        table: its ``class`` and its hyperparameters by name; those that are missing have their defaults.
+        classes: the allowed classes by name.
 
     Raises:
         ValueError: the table has no ``class`` or an unknown one, a name that the class does not have, or a value of a
@@ -91,7 +96,11 @@ def _parsed_value(value: Any, classes: Mapping[str, type[Configurable]]) -> Any:
 def _public_class(name: Any) -> type:
     """Return the class of a hyperparameter whose value is itself a class, such as the cell of ``Recurrent``.
 
-    Raises ``ValueError`` if ``name`` is no public class of ``seqmodels``.
+    Args:
+        name: name of the class.
+
+    Raises:
+        ValueError: it is no public class of ``seqmodels``.
     """
     if not isinstance(name, str) or name not in PUBLIC:
         raise ValueError(f"there is no class {name!r} in seqmodels; pass a class of your own in Python")
@@ -140,7 +149,14 @@ def _string(text: str) -> str:
 
 
 def inline(value: Any) -> str:
-    """Return one value as TOML text that fits within a line. Raises ``TypeError`` if TOML lacks its type."""
+    """Return one value as TOML text that fits within a line.
+
+    Args:
+        value: None, a number, a text, a path, an array, or a list or mapping of these.
+
+    Raises:
+        TypeError: TOML lacks the type of the value.
+    """
     if value is None:
         return "{none = true}"
     if isinstance(value, np.ndarray | np.generic):

@@ -106,17 +106,23 @@ def _eliminated(scores: np.ndarray, draws: np.ndarray, freedom: float) -> np.nda
 
 
 def _normal_deviate(t: np.ndarray, freedom: float) -> np.ndarray:
-    """Map values ``t`` of Student's t of ``freedom`` degrees of freedom to normal values of equal tail probability."""
+    """Map values of a Student's t distribution to normal values of equal tail probability.
+
+    Args:
+        t: the values, of any shape.
+        freedom: degrees of freedom.
+    """
     from scipy.special import ndtri, stdtr
 
     return np.asarray(-np.sign(t) * ndtri(stdtr(freedom, -np.abs(t))))
 
 
 def _largest_t(centred: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-    """Return ``max_ij |c_i - c_j| / error_ij``, ``(B,)``, for each row c of ``centred``, ``(B, M)``.
+    """Return ``max_ij |c_i - c_j| / error_ij`` over pairs of M models, for each of B bootstrap draws c, ``(B,)``.
 
-    ``centred`` has B bootstrap draws of the M scores minus the scores, and ``inverse`` the reciprocals of the standard
-    errors of their differences, ``(M, M)``.
+    Args:
+        centred: draws of the scores minus their means, ``(B, M)``.
+        inverse: reciprocals of the standard errors of the differences, ``(M, M)``.
     """
     result = np.zeros(len(centred))
     for i in range(1, centred.shape[1]):
@@ -133,8 +139,15 @@ def _resampled_scores(
 ) -> tuple[np.ndarray, np.ndarray, float] | None:
     """Return the scores of M models, ``(M,)``, bootstrap draws of them, ``(B, M)``, and their degrees of freedom.
 
-    Scores are in nats per unit. Return None if there are too few clusters or steps. The arguments are described in
-    ``confidence_set_p_values``.
+    Scores are in nats per unit. Return None if there are too few clusters or steps.
+
+    Args:
+        log_probs: log-probability of each test sequence under each of S seeds in nats, an array ``(S, n)`` for each
+            model; for a single sequence, of its steps, ``(S, T)``.
+        units: number of units of each sequence, ``(n,)``.
+        clusters: cluster of each sequence; None means that every sequence is its own.
+        n_bootstrap: number B of draws.
+        random_state: seed of the draws.
     """
     rng = np.random.default_rng(random_state)
     if is_long(log_probs):
@@ -166,13 +179,16 @@ def _resampled_scores(
 def _resampled_scores_of_long(
     steps: list[LongSteps], units: float, n_bootstrap: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return scores, bootstrap draws and degrees of freedom, as ``_resampled_scores``, for one sequence on disk.
+    """Return scores, bootstrap draws and degrees of freedom of M models for one sequence whose steps are on disk.
 
     Args:
         steps: log-probability of the steps under each of M models.
         units: number of units of the sequence.
         n_bootstrap: number B of draws.
         rng: generator of the draws.
+
+    Returns:
+        Scores in nats per unit, ``(M,)``, draws of them, ``(B, M)``, and degrees of freedom.
     """
     n, lags = steps[0].n, politis_white_lags(steps[0].n)
     apart = [each.averaged().minus(steps[0].averaged()) for each in steps[1:]]
@@ -185,10 +201,15 @@ def _resampled_scores_of_long(
 
 
 def _block_and_starts(longest: float, n: int, n_bootstrap: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
-    """Return the length of bootstrap blocks, and the first steps of the blocks of each draw, ``(B, blocks)``.
+    """Return the length of bootstrap blocks, and the first steps of the blocks of each of B draws, ``(B, blocks)``.
 
-    Blocks are consecutive steps of the sequence of n steps, of which the first follows the last again. ``longest`` is
-    the largest block length that is optimal for the difference of two models.
+    Blocks are runs of consecutive steps, and the first step of the sequence follows the last again.
+
+    Args:
+        longest: the largest block length that is optimal for the difference of two models.
+        n: number of steps of the sequence.
+        n_bootstrap: number B of draws.
+        rng: generator of the draws.
     """
     # The rule of ``moving_block_difference``, whose docstring gives the reasons.
     block = min(max(int(np.ceil(3 * longest)), -(-n // USUAL_BLOCKS)), n // (MIN_BLOCKS + 1))
@@ -196,7 +217,7 @@ def _block_and_starts(longest: float, n: int, n_bootstrap: int, rng: np.random.G
 
 
 def _draws(sums: list[np.ndarray], drawn_units: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return bootstrap draws of the scores in nats per unit, ``(B, M)`` for M models.
+    """Return B bootstrap draws of the scores of M models in nats per unit, ``(B, M)``.
 
     Args:
         sums: for each model, the nats of each draw under each of S seeds, ``(B, S)``.
@@ -210,16 +231,25 @@ def _draws(sums: list[np.ndarray], drawn_units: np.ndarray, rng: np.random.Gener
 
 
 def _seed_weights(rng: np.random.Generator, n_bootstrap: int, n_seeds: int) -> np.ndarray:
-    """Draw bootstrap weights of S seeds for each of B draws, ``(B, S)``; each row sums to 1."""
+    """Draw bootstrap weights of S seeds for each of B draws, ``(B, S)``; each row sums to 1.
+
+    Args:
+        rng: generator of random numbers.
+        n_bootstrap: number B of draws.
+        n_seeds: number S of seeds.
+    """
     if n_seeds == 1:
         return np.ones((n_bootstrap, 1))
     return rng.multinomial(n_seeds - 1, np.full(n_seeds, 1 / n_seeds), size=n_bootstrap) / (n_seeds - 1)
 
 
 def _block_sums(steps: np.ndarray, starts: np.ndarray, block: int) -> np.ndarray:
-    """Sum ``steps``, ``(S, T)``, over all blocks of each bootstrap draw; return sums, ``(B, S)`` for S seeds.
+    """Sum log-probabilities of steps over all blocks of each of B bootstrap draws; return ``(B, S)`` for S seeds.
 
-    Blocks have ``block`` steps from ``starts``, ``(B, blocks)``, and go on with the first step after the last.
+    Args:
+        steps: log-probability of each of T steps, ``(S, T)``.
+        starts: first step of each block, ``(B, blocks)``.
+        block: number of steps of a block, which goes on with the first step of the sequence after the last.
     """
     around = np.concatenate([steps, steps[:, :block]], axis=1)
     cumulative = np.concatenate([np.zeros((len(steps), 1)), np.cumsum(around, axis=1)], axis=1)

@@ -31,7 +31,7 @@ class LongSteps:
 
     @classmethod
     def of(cls, steps: np.ndarray) -> LongSteps:
-        """Wrap an array ``(S, T)`` on disk or in memory."""
+        """Wrap log-probabilities of T steps under S seeds, an array ``(S, T)`` on disk or in memory."""
         rows = list(steps)
 
         def read(start: int, stop: int) -> np.ndarray:
@@ -40,7 +40,7 @@ class LongSteps:
         return cls(read, len(rows), steps.shape[1])
 
     def minus(self, other: LongSteps) -> LongSteps:
-        """Return the log-probabilities minus those of ``other``, seed by seed.
+        """Return these log-probabilities minus those of ``other``, step by step and seed by seed.
 
         If one of the two has one seed, it is paired with each seed of the other.
         """
@@ -63,7 +63,7 @@ class LongSteps:
         return [of_seed(i) for i in range(self.n_seeds)]
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
-        """Yield steps ``start`` to ``stop - 1`` in arrays ``(S, n)`` that fit in memory; None means the end."""
+        """Yield steps ``start`` to ``stop - 1`` in arrays ``(S, n)`` that fit in memory; None means the last step."""
         stop = self.n if stop is None else stop
         return (self.read(t, min(t + STEPS_READ, stop)) for t in range(start, stop, STEPS_READ))
 
@@ -72,12 +72,12 @@ class LongSteps:
         return all(np.isfinite(block).all() for block in self.blocks())
 
     def sums(self) -> np.ndarray:
-        """Return the sum over all steps for each seed, ``(S,)``."""
+        """Return the sum of log p over all steps for each of S seeds, ``(S,)``."""
         return np.asarray(sum(block.sum(axis=1) for block in self.blocks()))
 
     @property
     def means_of_seeds(self) -> np.ndarray:
-        """Mean over steps for each seed, ``(S,)``."""
+        """Mean of log p over steps for each of S seeds, ``(S,)``."""
         return self.sums() / self.n
 
     @property
@@ -85,7 +85,7 @@ class LongSteps:
         return float(self.means_of_seeds.mean())
 
     def autocovariance(self, longest: int) -> np.ndarray:
-        """Return the autocovariances of the mean over seeds at lags 0 to ``longest``, shape ``(longest + 1,)``.
+        """Return the autocovariances of log p, averaged over seeds, at lags 0 to ``longest``, shape ``(longest + 1,)``.
 
         They are computed by Fourier transforms of each block with the steps that follow it.
         """
@@ -99,7 +99,11 @@ class LongSteps:
         return total / self.n
 
     def moving_block_error(self, block: int) -> float:
-        """Return the standard error of the mean over seeds and steps, from all overlapping ``block`` steps."""
+        """Return the standard error of the mean over seeds and steps, estimated from all overlapping blocks.
+
+        Args:
+            block: number of steps of a block.
+        """
         mean = self.mean
         last = sum(float((part.mean(axis=0) - mean).sum()) for part in self.blocks(0, block))
         squares = last**2
@@ -110,9 +114,11 @@ class LongSteps:
         return float(np.sqrt(squares / (block * (self.n - block + 1) * (self.n - block))))
 
     def block_sums(self, starts: np.ndarray, block: int) -> np.ndarray:
-        """Sum the steps over all blocks of each of B bootstrap draws; return sums, ``(B, S)``.
+        """Sum the steps over all blocks of each of B bootstrap draws; return sums, ``(B, S)`` for S seeds.
 
-        Blocks have ``block`` steps from ``starts``, ``(B, blocks)``, and go on with the first step after the last.
+        Args:
+            starts: first step of each block, ``(B, blocks)``.
+            block: number of steps of a block, which goes on with the first step of the sequence after the last.
         """
         positions = np.unique(np.concatenate([starts.ravel(), (starts + block).ravel() % self.n]))
         before = np.zeros((self.n_seeds, len(positions)))  # the sum of all steps before each position
@@ -128,19 +134,26 @@ class LongSteps:
 
 
 def all_finite(steps: np.ndarray) -> bool:
-    """Return True if all values of ``steps``, an array ``(S, T)`` on disk or in memory, are finite."""
+    """Return True if all log-probabilities are finite.
+
+    Args:
+        steps: log-probability of T steps under S seeds, ``(S, T)``, on disk or in memory.
+    """
     return LongSteps.of(steps).is_finite if is_long([steps]) else bool(np.isfinite(steps).all())
 
 
 def is_long(log_probs: Sequence[np.ndarray]) -> bool:
-    """Return True if any of the arrays is on disk."""
+    """Return True if any of the arrays of log-probabilities is on disk."""
     return any(isinstance(each, MappedArray) and each.is_on_disk for each in log_probs)
 
 
 def rows_of_seeds(steps: Sequence[np.ndarray]) -> np.ndarray:
-    """Stack the log-probabilities of one sequence under S seeds, ``(T,)`` each, to an array ``(S, T)``.
+    """Stack the log-probabilities of T steps of one sequence under S seeds to an array ``(S, T)``.
 
     The array is on disk if the steps are on disk.
+
+    Args:
+        steps: an array ``(T,)`` for each seed.
     """
     if len(steps) == 1:
         return np.asanyarray(steps[0])[None]
@@ -155,9 +168,10 @@ def rows_of_seeds(steps: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def mean_over_seeds(steps: Sequence[np.ndarray]) -> np.ndarray:
-    """Average the log-probability of each step of one sequence over seeds, ``(T,)``, on disk if the steps are on disk.
+    """Average the log-probability of each of T steps of one sequence over seeds, ``(T,)``; on disk if the steps are.
 
-    ``steps`` has an array ``(T,)`` for each seed.
+    Args:
+        steps: an array ``(T,)`` for each seed.
     """
     if not is_long(steps):
         return np.asarray(np.mean(list(steps), axis=0))

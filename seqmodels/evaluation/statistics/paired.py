@@ -61,13 +61,14 @@ def paired_difference(
 ) -> Difference:
     """Return the difference of two models on the same sequences with its interval and p-value.
 
-    It is ``r = Σ (model - baseline) / Σ units``, in nats per unit.
+    It is ``r = Σ (model - baseline) / Σ units``, in nats per unit (frame, byte or symbol).
 
     Sequences of one cluster are summed first, because they depend on each other while clusters do not. With fewer than
-    5 clusters there is no interval. With more, t is computed from the linearised residuals ``d_c - r u_c``, each
-    inflated by its leverage (Bell & McCaffrey 2002). Its quantile is Student's if clusters are of one size, and wider
-    if few clusters hold most of the units: that of t for normal clusters whose variance is half noise of their steps
-    (proportional to the units) and half their own (proportional to the squared units).
+    5 clusters there is no interval. With more, t is computed from the linearised residuals ``d_c - r u_c`` of the
+    difference d and the units u of each cluster c, each inflated by its leverage (Bell & McCaffrey 2002). Its quantile
+    is Student's if clusters are of one size, and wider if few clusters hold most of the units: that of t for normal
+    clusters whose variance is half noise of their steps (proportional to the units) and half their own (proportional to
+    the squared units).
 
     If the differences have a tail on one side, the mean of few clusters mostly misses it, and t covers 82 to 91 %. So
     the limit on the side of the tail is moved out and the other one in, by ``_skewness_factor``: a function of the
@@ -185,7 +186,10 @@ def politis_white_block(x: Any) -> float:
 
 
 def politis_white_lags(n: int) -> int:
-    """Return the longest lag whose autocovariance ``politis_white_block`` uses for a series of ``n`` steps."""
+    """Return the longest lag of the autocovariance that the choice of a block length uses for a series of ``n`` steps.
+
+    The block length is that of ``politis_white_block``.
+    """
     return min(int(np.ceil(np.sqrt(n))) + _run_of_small(n), n - 1)
 
 
@@ -194,9 +198,13 @@ def _run_of_small(n: int) -> int:
 
 
 def politis_white_block_of(R: np.ndarray, n: int) -> float:
-    """Return the block length of ``politis_white_block`` for a series of n steps, from its autocovariances ``R``.
+    """Return the length of moving blocks that is best for the variance of a mean, from the autocovariances of a series.
 
-    R has the lags 0 to ``politis_white_lags(n)``.
+    It is the length that ``politis_white_block`` computes from the series itself.
+
+    Args:
+        R: autocovariances at lags 0 to ``politis_white_lags(n)``.
+        n: number of steps of the series.
     """
     run, longest = _run_of_small(n), len(R) - 1
     if R[0] <= 0:
@@ -212,6 +220,9 @@ def politis_white_block_of(R: np.ndarray, n: int) -> float:
 
 def holm(p_values: Any) -> np.ndarray:
     """Correct p-values for multiple tests by the method of Holm (1979); NaN stays NaN and is not counted.
+
+    Args:
+        p_values: one p-value for each test, ``(n,)``.
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
@@ -246,7 +257,12 @@ class _SeedVariance:
 
     @classmethod
     def over_clusters(cls, d: np.ndarray, u: np.ndarray) -> _SeedVariance:
-        """Compute the squared errors from the differences ``d``, ``(S, C)``, and units ``u``, ``(C,)``, of clusters."""
+        """Compute the squared errors over S seeds from differences of C clusters.
+
+        Args:
+            d: difference of each cluster under each seed, ``(S, C)``.
+            u: number of units of each cluster, ``(C,)``.
+        """
         n_seeds, n_clusters = d.shape
         if n_seeds == 1:
             return cls()
@@ -258,7 +274,12 @@ class _SeedVariance:
 
     @classmethod
     def over_blocks(cls, d: StepsInMemory | LongSteps, block: int) -> _SeedVariance:
-        """Compute the squared errors from differences ``d`` of steps, ``(S, T)``, by blocks of ``block`` steps."""
+        """Compute the squared errors over S seeds from differences of the steps of one long sequence.
+
+        Args:
+            d: difference of each of T steps under each seed, ``(S, T)``.
+            block: number of steps of the blocks over which they are summed.
+        """
         n_seeds, n = d.n_seeds, d.n
         if n_seeds == 1:
             return cls()
@@ -276,11 +297,15 @@ class _SeedVariance:
 def _with_seeds(error: float, freedom: float, seeds: _SeedVariance) -> tuple[float, float]:
     """Combine the errors over clusters and over seeds; return the standard error and its degrees of freedom.
 
-    ``error`` and ``freedom`` are the standard error over clusters alone and its degrees of freedom; without several
-    seeds they are returned unchanged. Satterthwaite's formula (1946) weights the degrees of freedom by the true squared
-    error over seeds. Its estimate is too small if three seeds happen to agree, which makes the degrees of freedom too
-    many. So the estimate is raised by (S + 1) / (S - 1) in these weights, and nowhere else
-    (``experiments/interval_coverage.py``, study seeds).
+    Satterthwaite's formula (1946) weights the degrees of freedom by the true squared error over seeds. Its estimate is
+    too small if three seeds happen to agree, which makes the degrees of freedom too many. So the estimate is raised by
+    (S + 1) / (S - 1) for S seeds in these weights, and nowhere else (``experiments/interval_coverage.py``, study
+    seeds).
+
+    Args:
+        error: standard error over clusters alone.
+        freedom: its degrees of freedom; both are returned unchanged without several seeds.
+        seeds: squared errors over seeds.
     """
     if not seeds.between:
         return error, freedom
@@ -295,13 +320,13 @@ def _with_seeds(error: float, freedom: float, seeds: _SeedVariance) -> tuple[flo
 def _cluster_t(d: np.ndarray, u: np.ndarray, seeds: _SeedVariance, level: float) -> tuple[float, float, float]:
     """Return how far the interval of ``Σ d / Σ u`` over C clusters reaches below and above it, and the p-value.
 
+    The ratio is the regression of d on u weighted by 1/u, whose leverages are shares of units.
+
     Args:
         d: difference of each cluster, the mean over seeds, ``(C,)``.
         u: number of units of each cluster, ``(C,)``.
         seeds: squared errors over seeds.
         level: coverage of the interval.
-
-    The ratio is the regression of d on u weighted by 1/u, whose leverages are shares of units.
     """
     share, ratio = u / u.sum(), float(d.sum() / u.sum())
     residuals = (d - ratio * u) / np.sqrt(1 - share)
@@ -330,13 +355,15 @@ def _cluster_t(d: np.ndarray, u: np.ndarray, seeds: _SeedVariance, level: float)
 def _skewness_factor(skewness: float, u: np.ndarray) -> float:
     """Return the factor by which one limit of the t-interval is moved to correct for skewed differences.
 
-    ``skewness`` is the skewness of the sum of residuals e towards that limit, ``Σ e³ / (Σ e²)^(3/2)``, and ``u`` the
-    units of each of C clusters, ``(C,)``. The factor goes from a little below 1 if the tail is on the other side to
-    well above 1 if it is on this side. Few clusters that show no tail may have missed it, so that for them it is above
-    1 on both sides. If few clusters hold most of the units, skewness is mostly noise, and no limit is moved in as far.
-    The constants were fitted to coverage under normal, t3, Laplace, uniform, gamma (0.5, 1, 4) and log-normal
-    differences of 5 to 150 clusters; ``experiments/interval_coverage.py`` measures it on other draws, and other
-    distributions.
+    The factor goes from a little below 1 if the tail is on the other side to well above 1 if it is on this side. Few
+    clusters that show no tail may have missed it, so that for them it is above 1 on both sides. If few clusters hold
+    most of the units, skewness is mostly noise, and no limit is moved in as far. The constants were fitted to coverage
+    under normal, t3, Laplace, uniform, gamma (0.5, 1, 4) and log-normal differences of 5 to 150 clusters;
+    ``experiments/interval_coverage.py`` measures it on other draws, and other distributions.
+
+    Args:
+        skewness: skewness of the sum of residuals e towards that limit, ``Σ e³ / (Σ e²)^(3/2)``.
+        u: number of units of each of C clusters, ``(C,)``.
     """
     from scipy.special import expit
 
@@ -349,10 +376,13 @@ def _skewness_factor(skewness: float, u: np.ndarray) -> float:
 
 
 def _working_variance(u: np.ndarray) -> np.ndarray:
-    """Return the relative variance of each of C clusters, ``(C,)``, under a working model of clusters with ``u`` units.
+    """Return the relative variance of each of C clusters, ``(C,)``, under a working model of clusters.
 
     In it, half of the variance is noise of the steps (proportional to the units) and half is the cluster's own
     (proportional to the squared units). The result is the variance up to a constant factor.
+
+    Args:
+        u: number of units of each cluster, ``(C,)``.
     """
     variance: np.ndarray = u / u.sum() * (1 + u / u.mean())
     return variance
@@ -374,9 +404,12 @@ class _TDistribution:
 
     @classmethod
     def for_units(cls, u: np.ndarray) -> _TDistribution:
-        """Return the distribution for C clusters of ``u`` units, ``(C,)``.
+        """Return the distribution of t for C clusters of given sizes.
 
         It is exact if sizes differ and there are at most ``EXACT_CLUSTERS`` clusters.
+
+        Args:
+            u: number of units of each cluster, ``(C,)``.
         """
         n = len(u)
         if (u == u[0]).all():
@@ -384,7 +417,7 @@ class _TDistribution:
         return cls(*_satterthwaite(u), u if n <= EXACT_CLUSTERS else None)
 
     def p_value(self, t: float) -> float:
-        """Return the two-sided tail probability ``P(|T| > t)``."""
+        """Return the two-sided tail probability ``P(|T| > t)`` of the statistic T."""
         from scipy.special import stdtr
 
         if self.units is not None:
@@ -403,9 +436,11 @@ class _TDistribution:
 
 @lru_cache(maxsize=64)  # all pairs of models have the same clusters
 def _quantile_for_units(units: bytes, level: float) -> float:
-    """Return the value below which ``|t|`` stays with probability ``level``, exactly, for clusters of these sizes.
+    """Return the value below which ``|t|`` stays with probability ``level``, exactly, for clusters of given sizes.
 
-    ``units`` has the sizes as the bytes of a float64 array.
+    Args:
+        units: number of units of each cluster, as the bytes of a float64 array.
+        level: the probability.
     """
     from scipy.optimize import brentq
 
@@ -418,11 +453,14 @@ def _quantile_for_units(units: bytes, level: float) -> float:
 
 
 def _satterthwaite(u: np.ndarray) -> tuple[float, float]:
-    """Return the degrees of freedom and the scale of the Student's t that is nearest to t for clusters of ``u`` units.
+    """Return the degrees of freedom and the scale of the Student's t nearest to t for clusters of given sizes.
 
     They match the first two moments of the squared error, for clusters distributed as in ``_tail_probability``. It is
     the form ``A' D A`` in the clusters' errors, with ``A = I - s 1'``, ``D = 1 / (1 - s)`` and shares s of the units.
     It equals D plus terms that are linear in i and j: ``(A' D A)_ij = D_i δ_ij + k - w_i - w_j``.
+
+    Args:
+        u: number of units of each of C clusters, ``(C,)``.
     """
     s = u / u.sum()
     D, variance = 1 / (1 - s), _working_variance(u)
@@ -435,12 +473,16 @@ def _satterthwaite(u: np.ndarray) -> tuple[float, float]:
 
 
 def _tail_probability(t: float, u: np.ndarray) -> float:
-    """Return the probability that ``|ratio| > t · error`` if the true ratio is zero, for clusters of ``u`` units.
+    """Return the probability that ``|ratio| > t · error`` if the true ratio is zero, for clusters of given sizes.
 
     Clusters are normal with variance ``u_c (1 + u_c / mean u)``. If they are of one size, it is the two-sided tail of
     Student's t. With z standard normal it is ``P(z' (numerator - t² error) z > 0)`` of two quadratic forms, and so
     ``P(z_0² > Σ_i w_i z_i²)`` by the one positive eigenvalue and the others. As
     ``P(|z_0| > x) = 2/π ∫_0^(π/2) exp(-x² / (2 sin² θ)) dθ`` (Craig 1991), the mean over the other z is a product.
+
+    Args:
+        t: limit of the statistic, the ratio over its standard error.
+        u: number of units of each of C clusters, ``(C,)``.
     """
     share, deviation = u / u.sum(), np.sqrt(u * (1 + u / u.mean()))
     aside = np.eye(len(u)) - share[:, None]  # maps errors of clusters to residuals of the ratio
@@ -459,7 +501,12 @@ def _t_interval(estimate: float, error: float, freedom: float, level: float) -> 
 
 
 def _student_quantile(freedom: float, level: float) -> float:
-    """Return the value that the absolute value of a Student's t stays below with probability ``level``."""
+    """Return the value that the absolute value of a Student's t stays below with probability ``level``.
+
+    Args:
+        freedom: degrees of freedom.
+        level: the probability.
+    """
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + level) / 2))
@@ -467,7 +514,11 @@ def _student_quantile(freedom: float, level: float) -> float:
 
 @dataclass(frozen=True)
 class StepsInMemory:
-    """Differences ``d`` of log p at each step under S seeds, ``(S, T)`` in nats, with the methods of ``LongSteps``."""
+    """Differences of log p at each step of one sequence, held in memory, with the methods of ``LongSteps``.
+
+    Attributes:
+        d: the differences under S seeds, in nats, ``(S, T)``.
+    """
 
     d: np.ndarray
 
@@ -498,7 +549,12 @@ class StepsInMemory:
 
 
 def _moving_block_error(d: np.ndarray, block: int) -> float:
-    """Return the standard error of the mean of ``d``, ``(T,)``, from all overlapping blocks of ``block`` steps."""
+    """Return the standard error of the mean of a series, estimated from all overlapping blocks of consecutive steps.
+
+    Args:
+        d: the series, ``(T,)``.
+        block: number of steps of a block.
+    """
     n = len(d)
     sums = np.concatenate([[0.0], np.cumsum(d - d.mean())])
     blocks = sums[block:] - sums[:-block]
@@ -506,7 +562,12 @@ def _moving_block_error(d: np.ndarray, block: int) -> float:
 
 
 def _autocovariance(x: np.ndarray, longest: int) -> np.ndarray:
-    """Return the autocovariances of ``x``, ``(T,)``, at lags 0 to ``longest``, shape ``(longest + 1,)``."""
+    """Return the autocovariances of a series at lags 0 to ``longest``, shape ``(longest + 1,)``.
+
+    Args:
+        x: the series, ``(T,)``.
+        longest: the largest lag.
+    """
     from scipy import fft
 
     size = fft.next_fast_len(2 * len(x), True)
@@ -520,7 +581,12 @@ def _autocovariance(x: np.ndarray, longest: int) -> np.ndarray:
 def _paired_differences(model: Any, baseline: Any, what: str) -> np.ndarray:
     """Subtract the baseline's log-probabilities from the model's; return float64 ``(S, n)``, a row for each of S seeds.
 
-    Raises ``ValueError`` if shapes do not match or values are not finite; ``what`` names the values in the message.
+    Args:
+        model, baseline: log-probabilities, ``(n,)`` or ``(S, n)`` each.
+        what: name of the n values, for messages.
+
+    Raises:
+        ValueError: shapes do not match or values are not finite.
     """
     a, b = np.asarray(model, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     _check_pair(a.shape, b.shape, what)
@@ -534,9 +600,16 @@ def _paired_differences(model: Any, baseline: Any, what: str) -> np.ndarray:
 
 
 def _check_pair(model: tuple[int, ...], baseline: tuple[int, ...], what: str) -> None:
-    """Raise ``ValueError`` unless two shapes, each ``(n,)`` or ``(S, n)``, match.
+    """Check that the shapes of two arrays of log-probabilities, each ``(n,)`` or ``(S, n)`` for S seeds, match.
 
-    They match in n, and in S unless one of the two has one seed; ``what`` names the n values in the message.
+    They match in n, and in S unless one of the two has one seed.
+
+    Args:
+        model, baseline: the shapes.
+        what: name of the n values, for messages.
+
+    Raises:
+        ValueError: they do not match.
     """
     shapes = (model, baseline)
     n_seeds = [shape[0] if len(shape) == 2 else 1 for shape in shapes]
@@ -551,9 +624,15 @@ def _check_pair(model: tuple[int, ...], baseline: tuple[int, ...], what: str) ->
 
 
 def _paired_steps(model: Any, baseline: Any) -> StepsInMemory | LongSteps:
-    """Subtract the baseline's log-probabilities of steps from the model's, each ``(T,)`` or ``(S, T)`` for S seeds.
+    """Subtract the baseline's log-probabilities of steps from the model's; return an object with their statistics.
 
     Steps on disk are not read into memory.
+
+    Args:
+        model, baseline: log-probability of each of T steps, ``(T,)`` or, under S seeds, ``(S, T)``.
+
+    Raises:
+        ValueError: shapes do not match or values are not finite.
     """
     if not is_long([model, baseline]):
         return StepsInMemory(_paired_differences(model, baseline, "steps"))
@@ -583,8 +662,10 @@ def _cluster_totals(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sum the differences, ``(S, C)``, and the units, ``(C,)``, over the sequences of each of C clusters.
 
-    ``d`` has the differences of n sequences under S seeds, ``(S, n)``, ``u`` their units, ``(n,)``, and ``clusters``
-    their clusters.
+    Args:
+        d: differences of n sequences under S seeds, ``(S, n)``.
+        u: number of units of each sequence, ``(n,)``.
+        clusters: cluster of each sequence.
     """
     codes = cluster_codes(clusters, len(u))
     return np.stack([np.bincount(codes, weights=row) for row in d]), np.bincount(codes, weights=u)
@@ -593,8 +674,12 @@ def _cluster_totals(
 def cluster_codes(clusters: Sequence[Any] | np.ndarray | None, n: int) -> np.ndarray:
     """Number the clusters from 0 and return the number of each sequence's cluster, shape ``(n,)``.
 
-    ``clusters=None`` makes every sequence its own cluster. Raises ``ValueError`` if there is not one cluster for each
-    of the ``n`` sequences.
+    Args:
+        clusters: cluster of each sequence (a speaker, a document); None makes every sequence its own cluster.
+        n: number of sequences.
+
+    Raises:
+        ValueError: there is not one cluster for each sequence.
     """
     import pandas as pd
 

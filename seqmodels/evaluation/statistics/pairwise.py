@@ -44,14 +44,23 @@ def model_difference(
 
 
 def untested(difference: float, why: str) -> Difference:
-    """Return a difference without an interval and a p-value; ``why`` says why there is none."""
+    """Return a difference of two models without an interval and a p-value.
+
+    Args:
+        difference: the difference, in nats per unit.
+        why: why there is no interval, in words.
+    """
     return Difference(difference, math.nan, math.nan, math.nan, 0, f"none: {why}")
 
 
 def pairwise_frame(
     log_probs: Mapping[str, np.ndarray], units: np.ndarray, clusters: Sequence[Any] | None
 ) -> pd.DataFrame:
-    """Compare all pairs of models; return a frame with a row for each pair, as ``Comparison.pairwise`` describes it.
+    """Compare all pairs of models; return a frame with a row for each pair.
+
+    Its columns are ``model``, ``other``, ``difference`` (score of the first minus the second in nats per unit),
+    ``ci_low`` and ``ci_high`` (95 % interval), ``p_value``, ``p_holm`` (corrected for the number of pairs), ``method``
+    and ``n_clusters``.
 
     Args:
         log_probs: for each model, log-probability of each test sequence under each of S seeds in nats, ``(S, n)``; for

@@ -57,7 +57,10 @@ class Budget:
     def settings(self, model: SequenceModel, train: Data | None = None) -> dict[str, Any]:
         """Return the hyperparameters, by name, that keep ``model`` within the budget.
 
-        ``train`` are the data that it will be fitted to, for which parameters are counted.
+        Args:
+            model: the model, which stays as it is.
+            train: the data that it will be fitted to, for which parameters are counted; needed for a limit on
+                parameters.
 
         Raises:
             ValueError: the smallest model has too many parameters already, or ``train`` is missing.
@@ -77,11 +80,25 @@ class Budget:
 
 
 def budget_of(seconds: float | None, steps: int | None) -> Budget | None:
-    """Return the ``Budget`` with these limits, or None if both are None; ``ValueError`` if one is not above zero."""
+    """Return the ``Budget`` with these limits, or None if both are None.
+
+    Args:
+        seconds: seconds of training; None means no limit.
+        steps: number of training steps (batches of a network, iterations of EM); None means no limit.
+
+    Raises:
+        ValueError: a limit is not above zero.
+    """
     return None if seconds is None and steps is None else Budget(seconds=seconds, steps=steps)
 
 
 def within_budget(model: M, *, seconds: float | None = None, steps: int | None = None) -> M:
-    """Set the limits of ``Budget`` on ``model`` in place of its own settings and return it; None means no limit."""
+    """Limit the seconds or steps that a fit of ``model`` may take, and return the model, which is changed in place.
+
+    Args:
+        model: the model.
+        seconds: seconds of training; None means that the model's own setting stays.
+        steps: number of training steps (batches of a network, iterations of EM); None means that its own setting stays.
+    """
     budget = budget_of(seconds, steps)
     return model if budget is None else model.set_params(**budget.settings(model))

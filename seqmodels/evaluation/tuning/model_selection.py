@@ -43,18 +43,18 @@ class ModelSelection:
 
     Attributes:
         parameter: name of the hyperparameter that was varied, or ``"recipe"``.
-        values: its values, as they were given; recipes as ``evaluation.Proposal``.
+        values: its values, as they were given; recipes (arguments that are tried together) as ``evaluation.Proposal``.
         frame: a frame with a row for each value. ``value``; ``cv``, the score of the held-out folds together in nats
             per unit, higher is better; ``cv_se``, its standard error over the folds; ``difference``, ``cv`` minus the
             best; ``difference_se``, its standard error, from the differences in each fold; ``train``, nats per unit of
             all data under the model fitted to them; ``bic`` and ``aic``, lower is better; ``n_parameters``;
-            ``floor_hits``, the number of densities whose variance ended on its floor; ``seconds`` of all fits with the
-            value; ``error``.
+            ``floor_hits``, the number of densities whose variance ended on its floor, the least that is allowed;
+            ``seconds`` of all fits with the value; ``error``.
         models: for each row the model fitted to all of the data, None if it failed.
         best_row: row of the best value by ``criterion``.
         chosen_row: row of the value that ``criterion`` and ``rule`` choose.
-        criterion: the argument of ``choose``.
-        rule: the rule that was applied, never ``"auto"``.
+        criterion: what decided: ``"cv"``, ``"bic"`` or ``"aic"``.
+        rule: how ``"cv"`` decided: ``"best"``, ``"one_se"`` or ``"paired_se"``, as ``choose`` describes them.
         unit: frame, byte or symbol. For a classifier it is ``"sequence"``: ``cv`` and ``train`` are then the shares of
             sequences that are labelled right, and there are no ``bic`` and ``aic``.
         n_units: number of units of all data, the n of BIC.
@@ -77,24 +77,27 @@ class ModelSelection:
 
     @property
     def best(self) -> Any:
-        """The value that is best by the criterion."""
+        """The value of the hyperparameter that is best by the criterion."""
         return self.values[self.best_row]
 
     @property
     def chosen(self) -> Any:
-        """The value that is chosen by the criterion and the rule."""
+        """The value of the hyperparameter that is chosen by the criterion and the rule."""
         return self.values[self.chosen_row]
 
     @property
     def model(self) -> Any:
-        """The model with the chosen value, fitted to all of the data."""
+        """The model with the chosen value of the hyperparameter, fitted to all of the data."""
         model = self.models[self.chosen_row]
         assert model is not None, "what failed is not chosen"
         return model
 
     @checked
     def by(self, criterion: Criterion) -> Any:
-        """Return the value that is best by ``cv``, ``bic`` or ``aic``; None if the criterion was not computed.
+        """Return the value of the hyperparameter that is best by one criterion; None if the criterion was not computed.
+
+        Args:
+            criterion: ``"cv"`` (cross-validation), ``"bic"`` or ``"aic"``.
 
         >>> from seqmodels import HMM
         >>> x = [np.array([0, 1] * 10), np.array([1, 0] * 10), np.array([0, 1] * 8)]
@@ -106,7 +109,9 @@ class ModelSelection:
 
     @checked
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot each criterion against the value, in nats per unit, higher is better; BIC and AIC as ``-BIC / 2n``.
+        """Plot each criterion against the hyperparameter, in nats per unit, higher is better; return the axes.
+
+        BIC and AIC of n units are shown as ``-BIC / 2n`` and ``-AIC / 2n``.
 
         Args:
             ax: axes to draw on; None makes a new figure, ``plot().figure``.
@@ -178,11 +183,12 @@ def choose(
 ) -> ModelSelection:
     """Fit ``model`` with each value of one hyperparameter, or each of several recipes, and choose one of them.
 
-    Every value is cross-validated: the model is fitted to all folds but one and scored on that one, in turn. It is also
-    fitted to all of the data, for ``BIC = n_parameters log n - 2 log p`` (Schwarz 1978) and
-    ``AIC = 2 n_parameters - 2 log p`` (Akaike 1974), where n is the number of units, as in ``HMM.bic``. Both assume
-    that the fit is a maximum of the likelihood and that parameters are identified, which is not so for mixtures, HMMs
-    with more states than the data have, and networks that stop early; cross-validation assumes neither.
+    A recipe is a set of arguments that are tried together. Every value is cross-validated: the model is fitted to all
+    folds but one and scored on that one, in turn. It is also fitted to all of the data, for
+    ``BIC = n_parameters log n - 2 log p`` (Schwarz 1978) and ``AIC = 2 n_parameters - 2 log p`` (Akaike 1974), where n
+    is the number of units (frames, bytes or symbols). Both assume that the fit is a maximum of the likelihood and that
+    parameters are identified, which is not so for mixtures, HMMs with more states than the data have, and networks that
+    stop early; cross-validation assumes neither.
 
     The standard error of the score ``r = Σ_k l_k / Σ_k u_k`` over K folds with l nats and u units is that of a ratio,
     ``sqrt(K / (K - 1) Σ_k (l_k - r u_k)²) / Σ_k u_k``; with folds of one size, the standard deviation of their scores
@@ -204,9 +210,10 @@ def choose(
             year). ``"auto"`` is ``"one_se"``, but for recipes and proposed observations, which are not ordered from
             simple to complex, ``"paired_se"`` with the best of equally large models.
         random_state: seed of the assignment to folds. Fits have the seed of the model.
-        validation: the argument of ``fit``, used within each fit: ``"auto"`` or None.
-        n_jobs: number of values that are tried at the same time, each in its own process, as in ``compare``; -1 means
-            one for each core.
+        validation: the argument of ``fit``, used within each fit: ``"auto"`` lets networks hold out a part of the data
+            for early stopping, None holds out nothing.
+        n_jobs: number of values that are tried at the same time, each in its own process, -1 for one for each core, or
+            an ``Executor`` of ``concurrent.futures``.
         progress: a function that is called with a line of text when a value is done; None means none.
         verbose: True shows a progress bar over the values; False shows none, and silences the fits too. ``"auto"``
             shows one in a terminal or a notebook if it takes longer than three seconds.
@@ -216,6 +223,11 @@ def choose(
             several groups of features, the combination of the best of each group is tried as well.
             ``recipe="proposed"`` tries several arguments at a time, as ``evaluation.propose_recipes`` suggests;
             ``recipe=[{...}, {...}]`` tries arguments of your own.
+
+    Returns:
+        ``ModelSelection``, with the chosen value ``.chosen``, its model ``.model``, fitted to all of the data, and a
+            row
+        for each value in ``.frame``.
 
     Raises:
         ValueError: there is no hyperparameter or several, or an unknown one; a value is invalid; there are fewer
@@ -285,7 +297,7 @@ def choose(
 
 
 def is_proposed(given: Any) -> bool:
-    """Return True if the user asked for values that the data suggest, with ``"proposed"``."""
+    """Return True if an argument is the string ``"proposed"``, which asks for values that the data suggest."""
     return isinstance(given, str) and given == PROPOSED
 
 
@@ -305,7 +317,14 @@ def _swept(values: dict[str, Sequence[Any]]) -> tuple[str, list[Any]]:
 
 
 def _recipe_of(given: Any) -> Proposal:
-    """Return a recipe, or a dictionary of arguments, as a ``Proposal``. Raises ``ValueError`` for anything else."""
+    """Return a recipe (arguments that are tried together) as a ``Proposal``.
+
+    Args:
+        given: a ``Proposal``, which is returned unchanged, or a dictionary of arguments by name.
+
+    Raises:
+        ValueError: it is neither.
+    """
     if isinstance(given, Proposal):
         return given
     if isinstance(given, dict) and all(isinstance(name, str) for name in given):
@@ -316,14 +335,29 @@ def _recipe_of(given: Any) -> Proposal:
 
 
 def _setting(parameter: str, value: Any) -> dict[str, Any]:
-    """Return the arguments to set on the model, by name, for one value of ``parameter`` or one recipe."""
+    """Return the arguments to set on the model, by name.
+
+    Args:
+        parameter: name of the hyperparameter, or ``"recipe"``.
+        value: one of its values, or a recipe as a ``Proposal``.
+    """
     return dict(value.arguments) if isinstance(value, Proposal) else {parameter: value}
 
 
 def check(model: Any, parameter: str, tried: list[Any], folds: Any, criterion: str, rule: str, validation: Any) -> None:
-    """Raise ``ValueError`` if an argument of ``choose`` is invalid for any data.
+    """Check the arguments of ``choose`` that are invalid whatever the data are.
 
-    ``tried`` are the values of the hyperparameter ``parameter``; the other arguments are described in ``choose``.
+    Args:
+        model: the model.
+        parameter: name of the hyperparameter that is varied, or ``"recipe"``.
+        tried: its values.
+        folds: number of folds; None for no cross-validation.
+        criterion: ``"cv"``, ``"bic"`` or ``"aic"``.
+        rule: ``"auto"``, ``"one_se"``, ``"paired_se"`` or ``"best"``.
+        validation: ``"auto"`` or None.
+
+    Raises:
+        ValueError: an argument is invalid; the message says which and what to pass.
     """
     if not isinstance(model, Model):
         raise ValueError(
@@ -352,7 +386,7 @@ def check(model: Any, parameter: str, tried: list[Any], folds: Any, criterion: s
 
 @dataclass(eq=False)
 class _Result:
-    """The result of one value of the hyperparameter.
+    """The fits and scores of one value of the hyperparameter.
 
     Attributes:
         value: the value.
@@ -377,7 +411,11 @@ class _Result:
         return sum(fold.log_prob for fold in self.folds) / n_units if n_units else math.nan
 
     def by(self, criterion: Criterion) -> float:
-        """Return the value's score by a criterion, higher is better (minus BIC or AIC), NaN if there is none."""
+        """Return the value's score by a criterion, higher is better, NaN if there is none.
+
+        Args:
+            criterion: ``"cv"``, or ``"bic"`` or ``"aic"``, whose negative is the score.
+        """
         if self.error:
             return math.nan
         return self.cv if criterion == "cv" else -self.figures[criterion]
@@ -391,10 +429,15 @@ def _figures(
     parts: list[tuple[Data, Data]] | None,
     validation: Any,
 ) -> _Result:
-    """Cross-validate one value of ``parameter``, fit it to all of the data, and return the result.
+    """Cross-validate one value of a hyperparameter, fit the model with it to all of the data, and return the result.
 
-    ``parts`` has the training and the test data of each fold; None means no cross-validation. ``validation`` is the
-    argument of ``fit``.
+    Args:
+        model: the model, which stays as it is.
+        parameter: name of the hyperparameter, or ``"recipe"``.
+        value: its value.
+        data: all of the data.
+        parts: training and test data of each fold; None means no cross-validation.
+        validation: the argument of ``fit``.
     """
     began = time.perf_counter()
     result = _Result(value)
@@ -415,7 +458,10 @@ def _figures(
 
 
 def _fold_score(fitted: Model, part: Data) -> FoldScore:
-    """Score one held-out fold in nats; for a classifier, by the number of sequences that are labelled right."""
+    """Score one held-out fold under a fitted model: its log-probability in nats and its number of units.
+
+    For a classifier it is the number of sequences that are labelled right, and the number of all.
+    """
     if isinstance(fitted, GenerativeClassifier):
         return FoldScore(float((fitted.predict(part.X) == np.asarray(part.X.labels)).sum()), len(part.X))
     return fold_score(fitted, part)
@@ -451,6 +497,9 @@ def _floor_hits(fitted: SequenceModel) -> int:
 
 def standard_error(folds: Sequence[FoldScore]) -> float:
     """Return the standard error of the ratio ``Σ nats / Σ units`` over folds, by linearisation; NaN for one fold.
+
+    Args:
+        folds: nats and number of units of each fold.
 
     >>> round(standard_error([FoldScore(-10.0, 10), FoldScore(-14.0, 10), FoldScore(-12.0, 10)]), 4)  # 0.2 / sqrt(3)
     0.1155
@@ -492,10 +541,14 @@ def _frame(results: list[_Result]) -> pd.DataFrame:
 
 
 def _best_row(frame: pd.DataFrame, criterion: str) -> int | None:
-    """Return the position of the row of ``frame`` that is best by ``criterion``, the first of equal ones.
+    """Return the position of the row that is best by one criterion, the first of equal ones.
 
     The best is the largest ``"cv"``, or the smallest ``"bic"`` or ``"aic"``. Rows with an error or without a finite
     figure are left out; the result is None if no row is left.
+
+    Args:
+        frame: a row for each value of the hyperparameter, with the columns of ``ModelSelection.frame``.
+        criterion: ``"cv"``, ``"bic"`` or ``"aic"``.
     """
     figures = frame[criterion].to_numpy(dtype=float)
     figures = figures if criterion == "cv" else -figures
@@ -506,8 +559,16 @@ def _best_row(frame: pd.DataFrame, criterion: str) -> int | None:
 def _best_and_chosen(frame: pd.DataFrame, criterion: str, rule: str, *, prefers_score: bool = False) -> tuple[int, int]:
     """Return the positions of the row of ``frame`` that is best by ``criterion`` and of the row that ``rule`` chooses.
 
-    ``choose`` describes the rules. Among equally many parameters the first row is chosen or, with ``prefers_score``,
-    the one with the best score. Raise ``ValueError`` if there is no finite score.
+    Args:
+        frame: a row for each value of the hyperparameter, with the columns of ``ModelSelection.frame``.
+        criterion: ``"cv"``, ``"bic"`` or ``"aic"``; the rule applies to ``"cv"`` only.
+        rule: ``"best"`` chooses the best row. ``"one_se"`` and ``"paired_se"`` choose the fewest parameters among rows
+            within one standard error of the best score, or of the difference to it.
+        prefers_score: whether, among equally many parameters, the row with the best score is chosen instead of the
+            first.
+
+    Raises:
+        ValueError: there is no finite score.
     """
     best = _best_row(frame, criterion)
     if best is None:

@@ -61,7 +61,8 @@ class FeatureProposals:
 
     Attributes:
         name: name of the feature, or its number.
-        values: kind of its values; all ``observations`` are distributions of this kind, or of all reals.
+        values: kind of its values, such as ``"reals"``, ``"counts"`` or ``"angles"``; all ``observations`` are
+            distributions of this kind, or of all reals.
         observations: the distributions; the first is the plainest.
         reason: why they were proposed, in words.
         cautions: peculiarities of the values that none of them describes, in words.
@@ -85,7 +86,7 @@ class ObservationProposals:
     Neighbouring features with the same proposals form a group. The first observation has the plainest proposal of each
     group; each further one changes a single group, so that there are ``1 + Σ_g (n_g - 1)`` observations for n_g
     proposals of group g, not their product. ``choose`` adds the combination of the best of each group. Features are
-    independent given the hidden state in all of them.
+    independent given the hidden state in all of them. Iterating over the object yields ``observations``.
 
     Attributes:
         features: the proposals of each feature, in their order.
@@ -106,14 +107,17 @@ class ObservationProposals:
 
     @property
     def groups(self) -> list[tuple[tuple[Observation, ...], int]]:
-        """For each group of neighbouring features, its proposals and its number of features."""
+        """Proposals and number of features of each group of neighbouring features that have the same proposals."""
         runs = [list(run) for _, run in groupby(self.features, key=lambda each: repr(each.observations))]
         return [(run[0].observations, len(run)) for run in runs]
 
     def combination(self, figures: Sequence[float]) -> Observation | None:
-        """Combine the best proposal of each group into one observation; return None if ``observations`` has it already.
+        """Combine the best proposal of each group of features into one observation.
 
-        ``figures`` has a score of each of ``observations``, higher is better, NaN if it failed.
+        It is None if ``observations`` has it already.
+
+        Args:
+            figures: score of each of ``observations``, higher is better, NaN if it failed.
         """
         best, row = [], 1
         for each, _ in self.groups:
@@ -156,6 +160,9 @@ def propose_observations(X: Any, *, kinds: Mapping[Any, Values] | None = None) -
         X: sequences of vectors.
         kinds: kinds of features by their names or numbers, where they are not what they look like: ``"reals"`` for
             whole numbers that are rounded measurements, ``"angles"``. None means that all are recognised.
+
+    Returns:
+        ``ObservationProposals``, with the distributions of each feature and the reason, to pass to ``choose``.
 
     Raises:
         ValueError: X is text or symbols; a feature is missing everywhere, or constant with a density; or ``kinds``
@@ -231,7 +238,11 @@ def _is_named_angle(name: str) -> bool:
 
 
 def _fill_the_circle(x: np.ndarray) -> bool:
-    """Return True if values ``x``, ``(n,)``, from -π to π come close to both ends, so that they may be angles."""
+    """Return True if values from -π to π come close to both ends, so that they may be angles.
+
+    Args:
+        x: n values of one feature, ``(n,)``.
+    """
     if len(x) < MIN_ON_CIRCLE:
         return False
     reach = min(x.max(), -x.min()) >= np.pi - END_OF_CIRCLE
@@ -270,7 +281,13 @@ def _of_counts(x: np.ndarray) -> Proposed:
 
 
 def _exceeds(share: float, expected: float, n: int) -> bool:
-    """Return True if the observed ``share`` of n values is significantly, and not just slightly, above ``expected``."""
+    """Return True if an observed share exceeds the expected one by more than 0.01 and more than three standard errors.
+
+    Args:
+        share: observed share.
+        expected: expected share.
+        n: number of values that the share is of.
+    """
     return bool(share > expected + max(MIN_EXCESS_ZEROS, N_ERRORS * np.sqrt(expected * (1 - expected) / n)))
 
 

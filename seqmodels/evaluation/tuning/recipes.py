@@ -63,9 +63,14 @@ def propose_recipes(model: Any, X: Any) -> list[Proposal]:
       all columns or in those whose mean follows the cluster more than the label; frames in the recording's own scale.
       Its HMMs get a strong prior on variances, which keeps them nearly the same in all states.
 
+    A cluster is a set of sequences that depend on each other, such as those of one speaker.
+
     Args:
         model: a ``SequenceModel`` or a ``GenerativeClassifier``, unfitted.
         X: the sequences; for a classifier with their labels.
+
+    Returns:
+        A list of ``Proposal``, each with its ``.arguments`` and the reason ``.why``.
 
     Raises:
         ValueError: there is nothing to propose for this model or these data.
@@ -157,6 +162,10 @@ def level_columns(sequences: Sequences) -> tuple[int, ...]:
     """Return the columns (features) whose mean over a sequence depends on its cluster more than on its label.
 
     Both dependences are measured by the variance of the means of groups of sequences, each weighted by its size.
+
+    Args:
+        sequences: sequences of vectors with labels and clusters (sets of sequences that depend on each other, such as
+            those of one speaker).
     """
     means = np.stack([np.asarray(item, dtype=np.float64).mean(axis=0) for item in sequences])  # (n, D)
     by_cluster, by_label = (_between(means, group) for group in (sequences.clusters, sequences.labels))
@@ -166,7 +175,9 @@ def level_columns(sequences: Sequences) -> tuple[int, ...]:
 def _between(values: np.ndarray, names: Sequence[Any] | None) -> np.ndarray:
     """Return the variance between groups, ``(D,)``: that of the groups' means, weighted by the sizes of the groups.
 
-    ``values`` has the vectors, ``(n, D)``, and ``names`` the group of each.
+    Args:
+        values: n vectors of D features, ``(n, D)``.
+        names: group of each vector.
     """
     assert names is not None
     _, group = np.unique(np.asarray(names).astype(str), return_inverse=True)

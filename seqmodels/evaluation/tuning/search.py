@@ -32,6 +32,8 @@ FAILURES = (ValueError, RuntimeError, ArithmeticError, MemoryError)
 class Search:
     """Random search (Bergstra & Bengio 2012) of each model's hyperparameters by cross-validation on the training part.
 
+    It is an argument of ``compare``, so that every model of a comparison has the same number of trials.
+
     Args:
         grids: for each model by name, the values of hyperparameters to choose from, ``{"lstm": {"lr": [1e-3, 3e-3]}}``;
             nested ones as ``observation__n_components``. A model without a grid is fitted as it is, with a warning.
@@ -64,7 +66,9 @@ class Search:
 
     @checked
     def settings(self, name: str, random_state: Seed = 0) -> list[dict[str, Any]]:
-        """Return the settings to try for the model ``name``, in the grid's order; an empty list if it has no grid.
+        """Return the settings to try for one model, each a dictionary of hyperparameters, in the grid's order.
+
+        The list is empty if the model has no grid.
 
         Args:
             name: name of the model.
@@ -83,9 +87,14 @@ class Search:
         return [{name: grid[name][i] for name, i in zip(grid, index, strict=True)} for index in indices]
 
     def check(self, models: Mapping[str, SequenceModel], budget: Budget | None) -> None:
-        """Raise ``ValueError`` if a grid is for no model or has a hyperparameter that is unknown or set by the budget.
+        """Check that the grids suit the models, and warn if models do not have equally many trials.
 
-        Warns if models do not have equally many trials.
+        Args:
+            models: models by name.
+            budget: limits of every fit, whose hyperparameters a grid may not have; None means none.
+
+        Raises:
+            ValueError: a grid is for no model, or has a hyperparameter that is unknown or set by the budget.
         """
         for name, grid in self.grids.items():
             if name not in models:
@@ -107,11 +116,11 @@ class Search:
 
 @dataclass(frozen=True)
 class FoldScore:
-    """The score of one fold under a model that was fitted to the others.
+    """The score of one fold of cross-validation under a model that was fitted to the other folds.
 
     Attributes:
         log_prob: log-probability of the fold in nats; for a classifier, the number of sequences labelled right.
-        n_units: number of units of the fold; for a classifier, the number of sequences.
+        n_units: number of units (frames, bytes or symbols) of the fold; for a classifier, the number of sequences.
     """
 
     log_prob: float
@@ -120,7 +129,7 @@ class FoldScore:
 
 @dataclass(frozen=True)
 class Trial:
-    """The result of one setting of a search.
+    """The result of one setting of a search, a set of hyperparameters that was cross-validated.
 
     Attributes:
         settings: hyperparameters by name.
@@ -138,7 +147,12 @@ class Trial:
 
 
 def fold_score(fitted: SequenceModel, part: Data) -> FoldScore:
-    """Return the log-probability of ``part`` under a fitted model in nats, and its number of units."""
+    """Return the log-probability in nats of held-out data under a fitted model, and their number of units.
+
+    Args:
+        fitted: the model.
+        part: sequences, and targets if the model is of p(y | x).
+    """
     return FoldScore(float(fitted.log_prob(part.X, part.y).sum()), float(part.scored.n_units.sum()))
 
 
@@ -157,6 +171,9 @@ def run_trial(
         fit: function that fits a model to data and returns it.
         folds: training and test data of each fold.
         score: function that scores a fitted model on data.
+
+    Returns:
+        ``Trial``, with the score over all folds; if a fit failed, the score is NaN and ``error`` says why.
     """
     began = time.perf_counter()
     fold_scores: tuple[FoldScore, ...] = ()
@@ -174,7 +191,14 @@ def run_trial(
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
-    """Return the trial with the highest score, the first of equal ones. Raises ``ValueError`` if every trial failed."""
+    """Return the trial with the highest score, the first of equal ones.
+
+    Args:
+        trials: results of cross-validated settings; those that failed have the score NaN.
+
+    Raises:
+        ValueError: every trial failed.
+    """
     scored = [trial for trial in trials if not math.isnan(trial.score)]
     if not scored:
         raise ValueError(f"every trial of the search failed, the first by {trials[0].error}")
@@ -184,7 +208,10 @@ def best_of(trials: Sequence[Trial]) -> Trial:
 def cross_validation_folds(train: Data, n: int, random_state: int = 0) -> list[tuple[Data, Data]]:
     """Return ``n`` pairs of training and test data: by clusters, by sequences, or by segments of one long sequence.
 
-    ``random_state`` is the seed of the assignment to folds.
+    Args:
+        train: the data that are cut.
+        n: number of folds.
+        random_state: seed of the assignment to folds.
 
     Raises:
         ValueError: there are fewer clusters, sequences or steps than folds.
@@ -214,7 +241,7 @@ def _folds_of_one_sequence(X: Sequences, n: int) -> list[tuple[Data, Data]]:
 
 
 def in_words(settings: Mapping[str, Any]) -> str:
-    """Return hyperparameters as Python code would pass them.
+    """Return hyperparameters, given by name, as text that Python code would pass them by.
 
     >>> in_words({"lr": 0.003, "attention": None})
     'lr=0.003, attention=None'
@@ -223,10 +250,13 @@ def in_words(settings: Mapping[str, Any]) -> str:
 
 
 def trials_frame(trials: Mapping[str, Sequence[Trial]]) -> pd.DataFrame:
-    """Return a frame with a row for each trial of each model; ``trials`` has them by the name of the model.
+    """Return a frame with a row for each trial (cross-validated setting) of each model.
 
     Its columns are ``model``, ``trial`` (from 1), ``settings``, ``score`` (nats per unit over the folds), ``seconds``,
     ``best`` (True for the best trial of the model) and ``error``.
+
+    Args:
+        trials: the trials of each model, by its name.
     """
     import pandas as pd
 

@@ -24,15 +24,15 @@ class Chains:
     """The Markov chains of n alignments, each over the positions of one source, padded to the longest source.
 
     The K hidden states are the S positions of the longest source and, if a target step may be aligned with no position,
-    one null state before the first and after each position. S' is S, or S + 1 with one column for all nulls. Positions
-    beyond the end of a shorter source are never reached. Each row of ``transition`` sums to one together with its entry
-    of ``final``.
+    one null state before the first and after each position. S' is S, or S + 1 with one column for all null states.
+    Positions beyond the end of a shorter source are never reached. Each row of ``transition`` sums to one together with
+    its entry of ``final``.
 
     Attributes:
         initial: probabilities of the first state, ``(n, K)``.
         transition: transition probabilities, ``(n, K, K)``.
         final: probabilities of the end after each state, ``(n, K)``; zeros if the end is not an event.
-        windows: source symbols around each position and the null, ``(n, S', window)``.
+        windows: source symbols around each position and, if there is one, for the null, ``(n, S', window)``.
     """
 
     initial: Tensor
@@ -46,12 +46,13 @@ class AlignmentState:
     """The state of the cursor of an alignment model: what is known of n targets before their next step.
 
     Attributes:
-        chains: the chains over the positions of the n sources, with K states; S' counts positions, and all nulls as
-            one.
+        chains: the chains over the positions of the n sources, with K states; S' counts positions and, as one, all
+            states of alignment with no position (nulls).
         log_predicted: log-probability that there is a next step and that it is in this state, given all steps so far,
             ``(n, K)`` float64; -inf everywhere after an impossible step.
         log_end: log-probability of the end, given all steps so far, ``(n,)``.
-        contexts: ids of the contexts of the next step in each of the L tables of the lexicon, ``(n, L, S')``.
+        contexts: ids of the contexts of the next step in each of the L tables of the lexicon, one for each level of
+            contexts, ``(n, L, S')``.
     """
 
     chains: Chains
@@ -62,7 +63,17 @@ class AlignmentState:
 
 @dataclass(frozen=True)
 class AlignmentCursor:
-    """The alignment model as a cursor: one-step predictions of a target given its source."""
+    """The fitted alignment model as a cursor, which predicts targets one step at a time, given their sources.
+
+    Attributes:
+        jumps: the weights of jumps between source positions by distance.
+        prior: the prior weights of source positions.
+        lexicon: the distributions of a target symbol given its context.
+        window: number of source symbols around a position, odd.
+        observation: family of the distribution of a target step.
+        device: device to compute on.
+        dtype: precision of the computation.
+    """
 
     jumps: Jumps
     prior: JumpPrior
@@ -74,13 +85,17 @@ class AlignmentCursor:
 
     @cached_property
     def summed(self) -> SummedLexicon:
-        """The lexicon prepared for distributions over all symbols at once."""
+        """The lexicon (distributions of target symbols in contexts), prepared for distributions over all symbols at
+        once.
+        """
         return SummedLexicon.of(self.lexicon)
 
     def start(self, source: Source = None, n: int = 1) -> AlignmentState:
         """Return the state before the first step of ``n`` targets.
 
-        ``source`` is one source for all targets or a list of ``n`` sources of any lengths.
+        Args:
+            source: symbols of one source for all targets, or a list of ``n`` sources of any lengths.
+            n: number of targets.
         """
         assert source is not None, "AlignmentHMM models p(y | x) and needs a source"
         sources = source if isinstance(source, list) else [source]
@@ -97,7 +112,7 @@ class AlignmentCursor:
         return AlignmentState(chains, chains.initial.log(), never, contexts)
 
     def advance(self, state: AlignmentState, x: Tensor) -> AlignmentState:
-        """Return the state after the next symbols ``x (n,)``."""
+        """Return the state after the next symbol of each of n targets, ``x (n,)``."""
         chains, y = state.chains, x.cpu().numpy()[:, None]
         windows, contexts = chains.windows.cpu().numpy(), _each(state.contexts)
         p = self.lexicon.probability_in(contexts, y, windows.shape[:-1])  # (n, S')
@@ -109,7 +124,8 @@ class AlignmentCursor:
         return AlignmentState(chains, LogProduct(chains.transition)(log_alpha), log_end, after)
 
     def distribution(self, state: AlignmentState) -> Prediction:
-        """Return the distribution of the next symbol given that there is one, and the probability of the end.
+        """Return the distribution of the next symbol of each target, given that there is one, and the probability of
+        the end.
 
         A target cannot end before its first step.
         """
@@ -123,7 +139,7 @@ class AlignmentCursor:
         return Prediction(self.observation, log_p, None, None, None)
 
     def select(self, state: AlignmentState, index: Tensor) -> AlignmentState:
-        """Return the state of the targets ``index (m,)``."""
+        """Return the state of only the targets numbered ``index (m,)``, in this order."""
         selected: AlignmentState = select_rows(state, index)
         return selected
 
@@ -185,7 +201,14 @@ def _each(contexts: Tensor) -> list[np.ndarray]:
 
 
 def check_memory(i: int, n_source: int, n_target: int, null: bool) -> None:
-    """Raise ``ValueError`` if pair ``i`` needs more memory for its jumps and steps than there is."""
+    """Raise ``ValueError`` if a pair needs more memory for its jumps and steps than there is.
+
+    Args:
+        i: number of the pair, for the error message.
+        n_source: number of steps of the source.
+        n_target: number of steps of the target.
+        null: True if a step may be aligned with no position.
+    """
     n_states = 2 * n_source + 1 if null else n_source
     refuse_beyond_memory(
         f"sequence {i}, a source of {n_source} steps and a target of {n_target},",

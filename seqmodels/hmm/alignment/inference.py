@@ -35,18 +35,22 @@ CELLS_AT_ONCE = 1 << 20  # cells of a block; a cell is a step of a target at a p
 class Alphabets:
     """The sizes of the source and target alphabets, after whose symbols come codes for special symbols.
 
-    ``n_source`` source symbols are followed by the code for positions outside of the source, and that of the null;
-    ``n_target`` target symbols are followed by the code for the start of a target.
+    ``n_source`` source symbols are followed by the code for positions outside of the source, and the code for the null
+    (no position); ``n_target`` target symbols are followed by the code for the start of a target.
     """
 
     n_source: int
     n_target: int
 
     def windows(self, sources: np.ndarray, window: int) -> np.ndarray:
-        """Return the source symbols around each position, the end, and the null, ``(n, S + 2, window)``.
+        """Return the source symbols around each position, around the end, and for no position, ``(n, S + 2, window)``.
 
-        ``sources``: symbols of n sources of one length S, ``(n, S)``; ``window``: number of symbols around a position,
-        odd. Outside of the source stands the code of the edge, and the last window is filled with the code of the null.
+        Where a window reaches beyond the source, it holds the code of the edge, ``n_source``. The last window is filled
+        with the code of the null (no position), ``n_source + 1``.
+
+        Args:
+            sources: symbols of n sources of one length S, ``(n, S)``.
+            window: number of symbols around a position, odd.
         """
         half = window // 2
         padded = np.pad(sources, ((0, 0), (half, half + 1)), constant_values=self.n_source)
@@ -59,8 +63,9 @@ class Alphabets:
 class PairBlock:
     """A batch of n pairs of source and target, whose sources all have S positions and whose weights are equal.
 
-    The targets have N steps in all, in rows ordered by ``segments.packing``. S' is S, or with a null S + 1, and K is S,
-    or with a null 2 S + 1, because each position has a null state of its own.
+    The targets have N steps in all, one per row of the arrays, in the order of ``segments.packing``. Without a null
+    (alignment with no position), the S positions are the K states. With a null, K is 2 S + 1, because there is a null
+    state after each position and one before the first. S' counts positions and, if there is a null, one for all nulls.
 
     Attributes:
         indices: index of each pair in the data, longest target first.
@@ -68,7 +73,7 @@ class PairBlock:
         y: target symbols, ``(N,)``.
         previous: target symbol before each step, ``(N,)``.
         weight: weight of each pair.
-        segments: the time-parallel segments of the targets.
+        segments: the parts of the targets that are computed at the same time.
         scratch: buffers that the recursions use again.
         null: True if a step may be aligned with no position.
     """
@@ -95,7 +100,19 @@ class PairBlock:
         dtype: torch.dtype,
         scratch: Scratch,
     ) -> Self:
-        """Return the batch of the examples numbered ``indices``, whose sources must have the same length."""
+        """Return the batch of some pairs, whose sources must have the same length.
+
+        Args:
+            examples: all encoded pairs; the symbols of the source are ``Example.source``, those of the target
+                ``Example.values``.
+            indices: numbers of the pairs in the batch, longest target first.
+            alphabets: sizes of the source and target alphabets.
+            window: number of source symbols around a position, odd.
+            null: True if a step may be aligned with no position.
+            device: device of the recursions.
+            dtype: precision of the recursions.
+            scratch: buffers that the recursions use again.
+        """
         pairs = [examples[i] for i in indices]
         sources = np.stack([np.asarray(e.source) for e in pairs])
         lengths = np.array([len(e.values) for e in pairs])
@@ -115,17 +132,20 @@ class PairBlock:
 
     @cached_property
     def sequence(self) -> np.ndarray:
-        """Position, in the batch, of the pair that each row belongs to, ``(N,)``."""
+        """Index in the batch of the pair that each of the N target steps (rows) belongs to, ``(N,)``."""
         return self.segments.sequence.cpu().numpy()
 
     @cached_property
     def last(self) -> np.ndarray:
-        """Row of the last step of each pair, ``(n,)``."""
+        """Row of the last target step of each of the n pairs, ``(n,)``."""
         return self.segments.last.cpu().numpy()
 
     @property
     def windows_of_steps(self) -> np.ndarray:
-        """Source symbols around each position, and the null if there is one, for each step, ``(N, S', window)``."""
+        """Source symbols around each position for each of the N target steps, ``(N, S', window)``.
+
+        S' is the number S of source positions, or S + 1 if steps may be aligned with no position.
+        """
         n = self.n_positions
         windows = np.delete(self.windows, n, axis=1) if self.null else self.windows[:, :n]
         windows_of_steps: np.ndarray = windows[self.sequence]
@@ -133,20 +153,28 @@ class PairBlock:
 
     @property
     def windows_of_jumps(self) -> np.ndarray:
-        """Source symbols around each position that can be jumped to, and the end, ``(n, S + 1, window)``."""
+        """Source symbols around each of the S positions and the end of n sources, ``(n, S + 1, window)``."""
         return self.windows[:, :-1]
 
     def sum_nulls(self, gamma: np.ndarray) -> np.ndarray:
-        """Return posteriors of the K states, ``(..., K)``, with all null states summed to one column, ``(..., S')``."""
+        """Return posteriors of source positions with all null states (no position) summed to one column, ``(..., S')``.
+
+        S' is the number S of source positions, or S + 1 if steps may be aligned with no position.
+
+        Args:
+            gamma: posteriors of the K states: the positions and, if there are any, the null states, ``(..., K)``.
+        """
         if not self.null:
             return gamma
         positions, nulls = gamma[..., : self.n_positions], gamma[..., self.n_positions :]
         return np.concatenate([positions, nulls.sum(-1, keepdims=True)], -1)
 
     def repeat_nulls(self, values: np.ndarray) -> np.ndarray:
-        """Return values of positions and null, ``(..., S')``, as values of the K states, ``(..., K)``.
+        """Return values of positions as values of the K states, ``(..., K)``; null states get the value of the null.
 
-        All null states get the value of the null.
+        Args:
+            values: values of the S positions and, if steps may be aligned with no position (null), of the null, ``(...,
+                S')``.
         """
         if not self.null:
             return values
@@ -165,8 +193,15 @@ def blocks_of(
 ) -> list[PairBlock]:
     """Return all pairs of positive weight in batches, each of pairs with equal source lengths and equal weights.
 
-    In a batch, target steps times source positions are at most ``CELLS_AT_ONCE``, unless one pair has more. ``window``
-    is the number of source symbols around a position, and ``null`` is True if a step may be aligned with no position.
+    In a batch, target steps times source positions are at most ``CELLS_AT_ONCE``, unless one pair has more.
+
+    Args:
+        examples: all encoded pairs of source and target.
+        alphabets: sizes of the source and target alphabets.
+        window: number of source symbols around a position, odd.
+        null: True if a step may be aligned with no position.
+        device: device of the recursions.
+        dtype: precision of the recursions.
     """
 
     def key(i: int) -> tuple[int, float]:
@@ -199,15 +234,17 @@ def _parts(indices: list[int], lengths: list[int], max_steps: int) -> list[list[
 
 @dataclass(frozen=True)
 class AlignmentExpectations:
-    """The results of the E-step on one batch of n pairs, whose sources have S positions.
+    """The results of the E-step on one batch of n pairs of source and target.
+
+    S' is the number S of source positions, or S + 1 if steps may be aligned with no position.
 
     Attributes:
         log_prob: log-probability of all pairs in nats.
-        gamma: posteriors of positions and the null at each of N target steps, ``(N, S')``.
+        gamma: posteriors of positions and of no position (the null) at each of N target steps, ``(N, S')``.
         chain: expected counts of starts, transitions and ends.
-        arrivals: expected number of arrivals of each pair at each position and the end, ``(n, S + 1)``.
-        departures: expected number of departures of each pair from the start, from the null before any position, and
-            from each position, ``(n, S + 2)``.
+        arrivals: expected number of jumps of each pair to each position and to the end, ``(n, S + 1)``.
+        departures: expected number of jumps of each pair from the start, from the null before any position, and from
+            each position, ``(n, S + 2)``.
     """
 
     log_prob: float
@@ -222,10 +259,10 @@ class AlignmentTrellis:
     """The hidden Markov model of all alignments of one batch, on which forward, backward and Viterbi passes run.
 
     Attributes:
-        block: the batch of n pairs.
+        block: the batch of n pairs of source and target.
         jumps: the weights of jumps.
         sums: the sums that normalise the weights of the jumps from each of K states, ``(n, K)``.
-        trellis: the chain with its emissions.
+        trellis: the Markov chain over positions with the probability of each target step at each of them.
     """
 
     block: PairBlock
@@ -235,10 +272,15 @@ class AlignmentTrellis:
 
     @classmethod
     def from_block(cls, block: PairBlock, jumps: Jumps, prior: np.ndarray, p: np.ndarray, dtype: torch.dtype) -> Self:
-        """Return the trellis of a block.
+        """Return the hidden Markov model of all alignments of the pairs in a batch.
 
-        ``prior``: prior weights of positions and the end, ``(n, S + 1)``; ``p``: probability of each target step at
-        each position and the null, ``(N, S')``.
+        Args:
+            block: the batch of n pairs, whose targets have N steps and whose sources have S positions.
+            jumps: the weights of jumps.
+            prior: prior weights of the positions and the end of each source, ``(n, S + 1)``.
+            p: probability of each target step at each position and, if there is one, at the null (no position), ``(N,
+                S')``.
+            dtype: precision of the recursions.
         """
         device, sums = block.segments.lengths.device, jumps.sums(prior)
         factors = prior[:, :-1] / sums[:, 2:]
@@ -258,7 +300,8 @@ class AlignmentTrellis:
     def steps(self) -> list[np.ndarray]:
         """Return for each pair the log-probability ``log p(y_t | y_<t, x)`` of each step in nats.
 
-        If the end is an event, its log-probability follows.
+        There is one array ``(T,)`` for a target of T steps; if the end is an event, its log-probability follows as
+        entry T + 1.
         """
         segments, forward = self.block.segments, forward_pass(self.trellis)
         log_sums = (forward.alpha.double() * self.sums[segments.sequence]).sum(1).log()
@@ -272,7 +315,7 @@ class AlignmentTrellis:
         return results
 
     def expectations(self) -> AlignmentExpectations:
-        """Return the expected alignments and jumps of each pair of the block, given source and target."""
+        """Return the results of the E-step: the expected alignments and jumps of each pair of the batch."""
         block, posterior = self.block, forward_backward_pass(self.trellis)
         gamma = posterior.gamma
         zeros = gamma.new_zeros(len(block.indices), gamma.shape[1], dtype=torch.float64)
@@ -302,12 +345,18 @@ class AlignmentTrellis:
         return np.concatenate([1 - null_at_first, visited], axis=1)
 
     def posterior(self) -> list[np.ndarray]:
-        """Return for each pair the posterior of positions and the null at each step, ``(T, S')`` float64."""
+        """Return for each pair the posterior of the source position of each target step, ``(T, S')`` float64.
+
+        S' is the number S of source positions, or S + 1 if steps may be aligned with no position.
+        """
         gamma = self.block.segments.split(forward_backward_pass(self.trellis).gamma)
         return [self.block.sum_nulls(each.double().cpu().numpy()) for each in gamma]
 
     def best_alignments(self) -> list[np.ndarray]:
-        """Return for each pair the positions of its most probable alignment, ``(T,)`` integers; -1 is the null."""
+        """Return for each pair the source positions of its most probable alignment, ``(T,)`` integers.
+
+        -1 means no position.
+        """
         paths, _ = best_paths(self.trellis)
         positions = torch.where(paths < self.block.n_positions, paths, -1)
         return [path.cpu().numpy() for path in positions.split(self.block.segments.lengths.tolist())]

@@ -24,13 +24,13 @@ from seqmodels.hmm.alignment.lexicon import UNKNOWN, ContextOrder, find
 class PositionChain:
     """A Markov chain over the K states of an alignment, or expected counts of its starts, transitions and ends.
 
-    The states are the S positions. With a null there are 2 S + 1 states: after the positions come the null before any
-    position, and the nulls after the first, ..., last position.
+    The states are the S positions of a source. If steps may be aligned with no position (the null), there are 2 S + 1
+    states: after the positions come the null before any position, and the nulls after the first, ..., last position.
 
     Attributes:
-        initial: ``(K,)`` or ``(n, K)``.
-        transition: ``(K, K)``.
-        final: ``(K,)``; None if the end is not an event.
+        initial: probabilities or counts of first states, ``(K,)``, or ``(n, K)`` for n sources.
+        transition: probabilities or counts of transitions from the row's state to the column's, ``(K, K)``.
+        final: probabilities or counts of the end after each state, ``(K,)``; None if the end is not an event.
     """
 
     initial: np.ndarray
@@ -38,19 +38,20 @@ class PositionChain:
     final: np.ndarray | None
 
     def __add__(self, other: PositionChain) -> PositionChain:
-        """Return the sum of two sets of expected counts."""
+        """Return the sum of two sets of expected counts of starts, transitions and ends."""
         final = None if self.final is None or other.final is None else self.final + other.final
         return PositionChain(self.initial + other.initial, self.transition + other.transition, final)
 
     def weighted(self, weight: float) -> PositionChain:
-        """Return the expected counts multiplied by the weight of their pairs."""
+        """Return the expected counts of starts, transitions and ends multiplied by ``weight``."""
         final = None if self.final is None else weight * self.final
         return PositionChain(weight * self.initial, weight * self.transition, final)
 
 
 @dataclass(frozen=True)
 class Jumps:
-    """The weights of jumps by distance, and the probability of the null.
+    """The weights of jumps between source positions by distance, and the probability of aligning a step with no
+    position.
 
     Attributes:
         weights: weights of first positions 1 .. D, of jumps -D .. D, and of ends 1 .. D positions ahead, one after the
@@ -67,16 +68,19 @@ class Jumps:
 
     @classmethod
     def flat(cls, max_jump: int, *, has_end: bool, null: bool) -> Self:
-        """Return equal weights for all jumps, as in IBM's model 1 (Brown et al. 1993).
+        """Return equal weights for all jumps between source positions, as in IBM's model 1 (Brown et al. 1993).
 
-        A null, if there is one, starts at probability 0.1.
+        Args:
+            max_jump: largest distance with a weight of its own.
+            has_end: True if the end of the target is an event.
+            null: True if a step may be aligned with no position, which then starts with probability 0.1.
         """
         n_weights = _n_weights(max_jump, has_end=has_end)
         return cls(np.full(n_weights, 1 / n_weights), max_jump, has_end, 0.1 if null else None)
 
     @property
     def n_parameters(self) -> int:
-        """Number of free parameters.
+        """Number of free parameters of the weights of jumps and of the probability of no position.
 
         A common factor of the weights of first positions changes nothing, and neither does one of the weights of jumps
         and ends.
@@ -85,24 +89,24 @@ class Jumps:
 
     @property
     def of_first(self) -> slice:
-        """Slice of ``weights`` with the weights of first positions 1 .. D."""
+        """Slice of ``weights`` with the weights of the first target step being aligned with position 1 .. D."""
         return slice(0, self.max_jump)
 
     @property
     def of_jumps(self) -> slice:
-        """Slice of ``weights`` with the weights of jumps -D .. D."""
+        """Slice of ``weights`` with the weights of jumps by -D .. D positions; D is ``max_jump``."""
         return slice(self.of_first.stop, self.of_first.stop + 2 * self.max_jump + 1)
 
     @property
     def of_ends(self) -> slice:
-        """Slice of ``weights`` with the weights of ends 1 .. D positions ahead; only valid if ``has_end``."""
+        """Slice of ``weights`` with the weights of jumps to the end, 1 .. D positions ahead; needs ``has_end``."""
         return slice(self.of_jumps.stop, self.of_jumps.stop + self.max_jump)
 
     def weight_index(self, n_positions: int) -> np.ndarray:
         """Return the index in ``weights`` of each jump's weight, ``(S + 2, S + 1)``; -1 where no jump is possible.
 
-        The rows are the start, the null before any position, and the S positions. The columns are the S positions and
-        the end.
+        Rows are where a jump begins: the start, the state of no position before any position, and the S =
+        ``n_positions`` positions. Columns are where it leads: the S positions and the end.
         """
         max_jump = self.max_jump
         origin, target = np.arange(n_positions + 1)[:, None], np.arange(1, n_positions + 1)
@@ -114,24 +118,34 @@ class Jumps:
         return np.column_stack([np.vstack([first_index, first_index, jump_index[1:]]), np.vstack([[[-1]], end_index])])
 
     def table(self, n_positions: int) -> np.ndarray:
-        """Return the weight of each jump arranged as in ``weight_index``, ``(S + 2, S + 1)``; 0 where there is none."""
+        """Return the weight of each jump between S = ``n_positions`` positions, ``(S + 2, S + 1)``; 0 if impossible.
+
+        Rows are where a jump begins: the start, the state of no position before any position, and the S positions.
+        Columns are where it leads: the S positions and the end.
+        """
         index = self.weight_index(n_positions)
         return np.where(index < 0, 0.0, self.weights[index])
 
     def sums(self, prior: np.ndarray) -> np.ndarray:
-        """Return the sums that normalise the weighted jumps from each row of ``weight_index``, ``(n, S + 2)``.
+        """Return for each of n sources the sums that normalise the jumps from each origin, ``(n, S + 2)``.
 
-        ``prior``: prior weights of positions and the end of each of n sources, ``(n, S + 1)``.
+        The origins are the start, the state of no position before any position, and the S positions.
+
+        Args:
+            prior: prior weights of the S positions and of the end of each source, ``(n, S + 1)``.
         """
         sums: np.ndarray = prior @ self.table(prior.shape[1] - 1).T
         return sums
 
     def chain(self, sums: np.ndarray) -> PositionChain:
-        """Return the part of the position chain that n sources of one length share.
+        """Return the part of the Markov chain over positions that n sources of one length S share.
 
-        ``initial (n, K)`` is divided by ``sums`` but not yet multiplied by the prior weights. ``transition`` and
-        ``final`` are neither multiplied by the prior weights nor divided by the sums. ``sums (n, S + 2)`` are what the
-        method ``sums`` returns.
+        The chain has K states: the S positions or, if steps may be aligned with no position (null), 2 S + 1. Its
+        ``initial (n, K)`` is divided by ``sums`` but not yet multiplied by the prior weights of positions. Its
+        ``transition`` and ``final`` are neither multiplied by the prior weights nor divided by the sums.
+
+        Args:
+            sums: the sums that normalise the jumps of each source, as the method ``sums`` returns them, ``(n, S + 2)``.
         """
         n_positions, null = sums.shape[1] - 2, self.null or 0.0
         table = (1 - null) * self.table(n_positions)
@@ -147,13 +161,23 @@ class Jumps:
         return PositionChain(initial, transition, final[origins] if self.has_end else None)
 
     def of_states(self, sums: np.ndarray) -> np.ndarray:
-        """Return ``sums`` of the rows of ``weight_index``, ``(n, S + 2)``, arranged by the K states, ``(n, K)``."""
+        """Return the normalising sums of jumps from each of the K states of the chain over positions, ``(n, K)``.
+
+        Args:
+            sums: for each of n sources the sums for jumps from the start, from the null (no position) before any
+                position, and from the S positions, as the method ``sums`` returns them, ``(n, S + 2)``.
+        """
         return sums[:, 2:] if self.null is None else np.concatenate([sums[:, 2:], sums[:, 1:]], axis=1)
 
     def counts_by_jump(self, expected: PositionChain, n_positions: int) -> tuple[np.ndarray, float]:
-        """Return the expected counts of jumps, ``(S + 2, S + 1)``, and the expected number of steps aligned with null.
+        """Return the expected counts of jumps, ``(S + 2, S + 1)``, and the expected number of steps without position.
 
-        The counts are arranged as in ``weight_index``; ``expected`` has them by state, for S = ``n_positions``.
+        Rows are where a jump begins: the start, the state of no position before any position, and the S positions.
+        Columns are where it leads: the S positions and the end.
+
+        Args:
+            expected: expected counts of starts, transitions and ends by state of the chain.
+            n_positions: number of positions S of a source.
         """
         counts = np.zeros((n_positions + 2, n_positions + 1))
         counts[0, :-1] = expected.initial[:n_positions]
@@ -166,9 +190,10 @@ class Jumps:
         return counts, float(expected.transition[:, n_positions:].sum() + expected.initial[n_positions:].sum())
 
     def log_prior(self, pseudocount: float) -> float:
-        """Return the log-density of the prior on weights and null in nats, up to a constant.
+        """Return the log-density in nats of the prior of jump weights and of the null (no position), up to a constant.
 
-        The prior is a Dirichlet distribution with ``pseudocount`` counts of each weight, and of null and no null.
+        The prior is a Dirichlet distribution with ``pseudocount`` counts of each weight, and a Beta distribution with
+        as many counts of null and of no null.
         """
         total = float(np.log(self.weights / self.weights.sum()).sum())
         if self.null is not None:
@@ -178,17 +203,18 @@ class Jumps:
     def maximised(
         self, expected: Mapping[int, PositionChain], majoriser_slopes: Mapping[int, np.ndarray], pseudocount: float
     ) -> Jumps:
-        """Return the jumps after an M-step.
+        """Return the jump weights and the probability of the null (no position) after an M-step.
 
-        The null is at its exact maximum; the weights make one step of majorisation (Hunter 2004). Counts ``n_w`` of a
+        The null is at its exact maximum; the weights make one step of majorization (Hunter 2004). Counts ``n_w`` of a
         weight w add ``n_w log w`` to the objective, and the sum s that divides the jumps from a row subtracts ``log s``
         for each departure. With s' the sum under the current weights, ``log s <= log s' + (s - s') / s'``. This bound
         is linear in each w, with a slope c_w, and ``n_w log w - c_w w`` is largest at ``w = n_w / c_w``.
 
         Args:
-            expected: expected counts, by number of positions.
-            majoriser_slopes: the slopes c by number of positions, each ``(S + 2, S + 1)``: the sum over sources of
-                ``departures from a row / its sum · prior weight of a column``.
+            expected: expected counts of starts, transitions and ends, by number S of source positions.
+            majoriser_slopes: the slopes c by number of positions, each ``(S + 2, S + 1)`` with a row for each origin of
+                a jump and a column for each target: the sum over sources of ``departures from a row / its sum · prior
+                weight of a column``.
             pseudocount: pseudocount of every weight.
         """
         n_weights = len(self.weights)
@@ -209,15 +235,20 @@ class Jumps:
         return replace(self, weights=weights / weights.sum(), null=null)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights and the null as arrays by name, in the form in which a file stores them."""
+        """Return the jump weights and the probability of the null (no position) as arrays by name, for a file."""
         return {"weights": self.weights, "null": np.array([] if self.null is None else [self.null])}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], max_jump: int, *, has_end: bool) -> Self:
-        """Return the jumps stored as ``arrays``.
+        """Return the jumps that a file stores as ``arrays``, which the method ``arrays`` returned.
+
+        Args:
+            arrays: the jump weights and the probability of no position, by name.
+            max_jump: largest distance with a weight of its own.
+            has_end: True if the end of the target is an event.
 
         Raises:
-            ValueError: the arrays are not weights of jumps up to ``max_jump``.
+            ValueError: if the arrays are not weights of jumps up to ``max_jump``.
         """
         null, n_weights = array_of(arrays, "null", np.float64, (None,)), _n_weights(max_jump, has_end=has_end)
         check_between("null", null[:1], 0, 1)
@@ -236,13 +267,13 @@ def _n_weights(max_jump: int, *, has_end: bool) -> int:
 
 @dataclass(frozen=True)
 class PositionContexts:
-    """The contexts of each position, and of the end, of n sources of S positions, as looked up in a jump prior.
+    """The contexts of each of the S positions and of the end of n sources, looked up in a ``JumpPrior``.
 
-    A context is the source symbols around a position, in a coarse or fine description.
+    A context is the source symbols around a position; a finer one includes more of them.
 
     Attributes:
         coarser: product of the prior factors of all contexts but the finest, ``(n, S + 1)``.
-        ids: ids of the finest contexts, ``(n, S + 1)``.
+        ids: ids of the finest contexts, ``(n, S + 1)``; ``UNKNOWN`` for one that the prior does not have.
     """
 
     coarser: np.ndarray
@@ -253,8 +284,11 @@ class PositionContexts:
 class JumpPrior:
     """The prior weight of each position of a source and of its end, ``v_j = Π_k v_k(context_k of position j)``.
 
+    A context is the source symbols around a position.
+
     Attributes:
-        contexts: sorted codes of the contexts of each order, ``(C,)`` each.
+        contexts: sorted integer codes of the C contexts of each order, ``(C,)`` each. An order is a level of contexts,
+            from coarse to fine.
         factors: factors ``v_k`` of the contexts of each order, ``(C,)`` each.
         orders: all orders of contexts, including those that have no factors yet.
         n_source: number of source symbols.
@@ -267,13 +301,16 @@ class JumpPrior:
 
     @property
     def n_parameters(self) -> int:
-        """Number of factors over all orders."""
+        """Number of prior factors, one for each context (source symbols around a position), over all levels of
+        contexts.
+        """
         return sum(map(len, self.factors))
 
     def look_up(self, windows: np.ndarray) -> PositionContexts:
-        """Return the contexts of each position and the end.
+        """Return the contexts (surrounding source symbols) of each position and of the end of n sources.
 
-        ``windows``: source symbols around each position and the end, ``(n, S + 1, window)``.
+        Args:
+            windows: source symbols around each of the S positions and the end, ``(n, S + 1, window)``.
         """
         coarser = np.ones(windows.shape[:-1])
         ids = np.zeros(windows.shape[:-1], np.int64)
@@ -285,9 +322,10 @@ class JumpPrior:
         return PositionContexts(coarser, ids)
 
     def weights(self, contexts: PositionContexts) -> np.ndarray:
-        """Return the prior weights of positions and end, ``(n, S + 1)``, divided by the weight of the end.
+        """Return the prior weights of S positions and the end of n sources, ``(n, S + 1)``, divided by that of the end.
 
-        ``contexts``: result of ``look_up``.
+        Args:
+            contexts: contexts (surrounding source symbols) of positions and end, as ``look_up`` returns them.
         """
         finest = self.factors[-1] if self.factors else np.ones(1)
         weights: np.ndarray = contexts.coarser * np.where(contexts.ids == UNKNOWN, 1.0, finest[contexts.ids])
@@ -295,16 +333,19 @@ class JumpPrior:
         return normalised
 
     def __call__(self, windows: np.ndarray) -> np.ndarray:
-        """Return the prior weights of positions and end, ``(n, S + 1)``, divided by the weight of the end.
+        """Return the prior weights of S positions and the end of n sources, ``(n, S + 1)``, divided by that of the end.
 
-        ``windows``: source symbols around each position and the end, ``(n, S + 1, window)``.
+        Args:
+            windows: source symbols around each position and the end, ``(n, S + 1, window)``.
         """
         return self.weights(self.look_up(windows))
 
     def with_order(self, windows: Sequence[np.ndarray]) -> JumpPrior:
-        """Return the jump prior with the next order of contexts, whose factors are one.
+        """Return the jump prior with one more level of contexts, the next finer one, whose factors are one.
 
-        The contexts are all that occur in ``windows``, arrays ``(n, S + 1, window)`` of source symbols.
+        Args:
+            windows: source symbols around each of S positions and the end of n sources, arrays ``(n, S + 1, window)``;
+                all contexts that occur in them are added.
         """
         order = self.orders[len(self.contexts)]
         codes = [np.unique(order.codes(self.look_up(each).ids, each, self.n_source)) for each in windows]
@@ -312,21 +353,25 @@ class JumpPrior:
         return replace(self, contexts=(*self.contexts, contexts), factors=(*self.factors, np.ones(len(contexts))))
 
     def maximised(self, arrivals: np.ndarray, predicted: np.ndarray, pseudocount: float) -> JumpPrior:
-        """Return the jump prior after an M-step of the finest factors by majorisation (Hunter 2004).
+        """Return the jump prior after an M-step of the factors of the finest contexts by majorization (Hunter 2004).
 
-        ``arrivals``: expected number of arrivals at each context, ``(C,)``; ``predicted``: number of arrivals that the
-        current factors predict, ``(C,)``; ``pseudocount`` is added to both.
+        Args:
+            arrivals: expected number of jumps to each of the C finest contexts, ``(C,)``.
+            predicted: number of jumps to each context that the current factors predict, ``(C,)``.
+            pseudocount: number added to both.
         """
         factors = self.factors[-1]
         better = (arrivals + pseudocount) / (predicted / factors + pseudocount)
         return replace(self, factors=(*self.factors[:-1], better))
 
     def log_prior(self, pseudocount: float) -> float:
-        """Return the log-density of the prior on the finest factors in nats, ``pseudocount · Σ (log v - v + 1)``."""
+        """Return the log-density in nats of the prior on the factors v of the finest contexts, ``pseudocount · Σ (log v
+        - v + 1)``.
+        """
         return pseudocount * float((np.log(self.factors[-1]) - self.factors[-1] + 1).sum()) if self.factors else 0.0
 
     def arrays(self) -> dict[str, dict[str, np.ndarray]]:
-        """Return the contexts and factors as arrays by order and name, in the form in which a file stores them."""
+        """Return the contexts and factors as arrays by level of contexts and name, for a file."""
         pairs = zip(self.contexts, self.factors, strict=True)
         return {str(i): {"contexts": c, "factors": f} for i, (c, f) in enumerate(pairs)}
 
@@ -334,10 +379,15 @@ class JumpPrior:
     def from_arrays(
         cls, arrays: Mapping[str, Mapping[str, np.ndarray]], orders: tuple[ContextOrder, ...], n_source: int
     ) -> Self:
-        """Return the jump prior stored as ``arrays``.
+        """Return the jump prior that a file stores as ``arrays``, which the method ``arrays`` returned.
+
+        Args:
+            arrays: contexts and factors, by level of contexts and name.
+            orders: all levels of contexts, from coarse to fine.
+            n_source: number of source symbols.
 
         Raises:
-            ValueError: the arrays cannot be contexts and factors.
+            ValueError: if the arrays cannot be contexts and factors.
         """
         contexts: list[np.ndarray] = []
         factors: list[np.ndarray] = []

@@ -21,10 +21,10 @@ DENSE = 4  # an index of all codes is used if it is at most so many times as lar
 
 @dataclass(frozen=True)
 class ContextOrder:
-    """One level of contexts of a target symbol, by what it adds to the coarser level before.
+    """One level of contexts of a target symbol: the surrounding symbols that it adds to the coarser level before.
 
     Attributes:
-        columns: columns of the window of source symbols whose symbols are added.
+        columns: indices, in the window of source symbols around a position, of the symbols that are added.
         previous: True if the target symbol before is added.
     """
 
@@ -32,10 +32,16 @@ class ContextOrder:
     previous: bool = False
 
     def codes(self, ids: np.ndarray, windows: np.ndarray, n_source: int) -> np.ndarray:
-        """Return an integer code for each context, given the ids of the coarser contexts and the source symbols.
+        """Return an integer code for each context, made of the coarser context and the source symbols that this level
+        adds.
 
-        The code leaves out the target symbol before. ``windows (..., window)`` are source symbols, and outside of the
-        source the codes of the edge and the null. The code of an ``UNKNOWN`` context is ``UNKNOWN``.
+        The target symbol before is not part of the code. The code of an ``UNKNOWN`` context is ``UNKNOWN``.
+
+        Args:
+            ids: ids of the coarser contexts, ``(...)``.
+            windows: source symbols around each position, ``(..., window)``; outside of the source they are
+                ``n_source``, and ``n_source + 1`` for no position.
+            n_source: number of source symbols.
         """
         codes = ids
         for column in self.columns:
@@ -44,10 +50,13 @@ class ContextOrder:
 
 
 def context_orders(window: int, previous: bool) -> list[ContextOrder]:
-    """Return the levels of contexts, coarse to fine.
+    """Return the levels of contexts of a target symbol, from coarse to fine.
 
-    Each adds one more source symbol of the window, from its centre outwards, and if ``previous`` one adds the target
-    symbol before, after both neighbours.
+    Each adds one more source symbol of the window, from its center outwards.
+
+    Args:
+        window: number of source symbols around a position, odd.
+        previous: True if one level, after both neighbours of the position, adds the target symbol before.
     """
     centre = window // 2
     wider = [ContextOrder((centre + k,)) for distance in range(1, centre + 1) for k in (distance, -distance)]
@@ -56,13 +65,14 @@ def context_orders(window: int, previous: bool) -> list[ContextOrder]:
 
 @dataclass(frozen=True)
 class ContextTable:
-    """The contexts of one level with their distributions over target symbols.
+    """The contexts (surrounding symbols) of one level of detail with their distributions over target symbols.
 
     There are C contexts, whose ids are indices from 0 to C - 1, and G pairs of a context and a symbol seen in it.
 
     Attributes:
-        contexts: sorted codes, each of the id of the coarser context and the added part, ``(C,)``.
-        pairs: sorted codes, each of a context's id and a target symbol, ``(G,)``.
+        contexts: sorted integer codes, each made of the id of the coarser context and the symbols that this level adds,
+            ``(C,)``.
+        pairs: sorted integer codes, each made of a context's id and a target symbol, ``(G,)``.
         p: probability of the symbol of each pair in its context, ``(G,)``.
         rest: for all other symbols, the factor that multiplies the probability in the coarser context, ``(C,)``.
     """
@@ -75,13 +85,15 @@ class ContextTable:
 
 @dataclass(frozen=True)
 class BackoffLexicon:
-    """The lexicon as tables of contexts over ``n_target`` symbols, coarse to fine.
+    """The distributions of target symbols in contexts, as tables from coarse to fine, each backing off to the one
+    before.
 
-    Without tables all symbols are equally probable.
+    A context consists of source symbols around a position and perhaps the target symbol before. Without tables all
+    symbols are equally probable.
 
     Attributes:
         tables: the tables estimated so far.
-        orders: the orders of all tables, including those not yet estimated.
+        orders: the level of contexts of each table, including tables not yet estimated.
         n_source, n_target: number of source and of target symbols.
     """
 
@@ -92,14 +104,18 @@ class BackoffLexicon:
 
     @property
     def n_parameters(self) -> int:
-        """Number of pairs with a probability of their own, plus one for the other symbols of each context."""
+        """Number of free parameters: pairs of context and symbol with a probability, plus one for each context."""
         return sum(len(table.pairs) + len(table.contexts) for table in self.tables)
 
     def codes(self, order: ContextOrder, ids: np.ndarray, windows: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the codes of contexts of the level ``order``, given the ids of the coarser contexts.
+        """Return an integer code for each context of the level ``order``, ``UNKNOWN`` where the coarser context is
+        ``UNKNOWN``.
 
-        ``windows`` are source symbols around a position, ``previous`` the target symbols before. The code is
-        ``UNKNOWN`` where the id is ``UNKNOWN``.
+        Args:
+            order: the symbols that this level of contexts adds.
+            ids: ids of the coarser contexts, ``(...)``.
+            windows: source symbols around each position, ``(..., window)``.
+            previous: target symbol before each step, of a shape that broadcasts with ``ids``.
         """
         codes = order.codes(ids, windows, self.n_source)
         if not order.previous:
@@ -108,17 +124,20 @@ class BackoffLexicon:
 
     @property
     def n_of_source(self) -> int:
-        """Number of leading tables whose contexts depend on the source alone."""
+        """Number of tables, from the coarsest on, before contexts also depend on the target symbol before."""
         orders = self.orders[: len(self.tables)]
         return next((k for k, order in enumerate(orders) if order.previous), len(orders))
 
     def context_ids(
         self, windows: np.ndarray, previous: np.ndarray, known: Sequence[np.ndarray] = ()
     ) -> Iterator[np.ndarray]:
-        """Yield the ids of the contexts in each table.
+        """Yield the ids of the contexts in each table, from coarse to fine; ``UNKNOWN`` for a context that a table does
+        not have.
 
-        ``windows``: source symbols, ``(..., window)``; ``previous``: target symbols before; ``known``: ids in the first
-        tables, which are not looked up again.
+        Args:
+            windows: source symbols around each position, ``(..., window)``.
+            previous: target symbol before each step, of a shape that broadcasts with ``windows`` without its last axis.
+            known: ids in the first tables, which are not looked up again.
         """
         ids = np.zeros(np.broadcast_shapes(windows.shape[:-1], previous.shape), np.int32)
         for k, (table, order) in enumerate(zip(self.tables, self.orders, strict=False)):
@@ -126,17 +145,26 @@ class BackoffLexicon:
             yield ids
 
     def probability(self, windows: np.ndarray, previous: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the probability of target symbols ``y`` given the source symbols around them and the symbols before.
+        """Return the probability of target symbols given the source symbols around a position and the target symbol
+        before.
 
-        The shapes of ``previous``, ``y`` and ``windows`` without its last axis, the window, broadcast.
+        The shapes of ``previous``, ``y`` and ``windows`` without its last axis broadcast.
+
+        Args:
+            windows: source symbols around each position, ``(..., window)``.
+            previous: target symbol before each step.
+            y: target symbols.
         """
         shape = np.broadcast_shapes(windows.shape[:-1], previous.shape)
         return self.probability_in(self.context_ids(windows, previous), y, shape)
 
     def probability_in(self, contexts: Iterable[np.ndarray], y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the probability of target symbols ``y`` in contexts whose ids in each table are given.
+        """Return the probability of target symbols in contexts whose ids are given.
 
-        ``shape`` is the shape of the ids; the result has this shape broadcast with the shape of ``y``.
+        Args:
+            contexts: ids of the contexts in each table, from coarse to fine, arrays of one shape.
+            y: target symbols, of a shape that broadcasts with the ids.
+            shape: the shape of the ids.
         """
         p: np.ndarray = np.full(np.broadcast_shapes(shape, y.shape), 1 / self.n_target)
         for table, ids in zip(self.tables, contexts, strict=True):
@@ -144,15 +172,15 @@ class BackoffLexicon:
         return p
 
     def bases(self) -> list[int]:
-        """Return for each table the divisor that takes a context's code to the id of its coarser context."""
+        """Return for each table the divisor by which a context's code gives the id of its coarser context."""
         return [_base(order, self.n_source, self.n_target) for order, _ in zip(self.orders, self.tables, strict=False)]
 
     def with_table(self, table: ContextTable) -> BackoffLexicon:
-        """Return the lexicon with one more table, the finest."""
+        """Return the lexicon with one more table of contexts, finer than all others."""
         return replace(self, tables=(*self.tables, table))
 
     def arrays(self) -> dict[str, dict[str, np.ndarray]]:
-        """Return the tables as arrays by table and name, in the form in which a file stores them."""
+        """Return the tables of contexts as arrays by number of the table and name, for a file."""
         return {str(i): dict(vars(table)) for i, table in enumerate(self.tables)}
 
     @classmethod
@@ -163,10 +191,16 @@ class BackoffLexicon:
         n_source: int,
         n_target: int,
     ) -> Self:
-        """Return the lexicon stored as ``arrays``.
+        """Return the lexicon that a file stores as ``arrays``, which the method ``arrays`` returned.
+
+        Args:
+            arrays: arrays by number of the table and name.
+            orders: all levels of contexts, from coarse to fine.
+            n_source: number of source symbols.
+            n_target: number of target symbols.
 
         Raises:
-            ValueError: the arrays cannot be contexts and probabilities.
+            ValueError: if the arrays cannot be contexts and probabilities.
         """
         if len(arrays) > len(orders):
             raise ValueError(
@@ -183,14 +217,15 @@ class BackoffLexicon:
 class SummedLexicon:
     """A lexicon prepared for weighted sums ``Σ_s w_s p(y | context s)`` of all target symbols y at once.
 
-    With ``p_k(y | c) = rest_k(c) p_k-1(y | c') + d_k(c, y)``, where d is zero but for the few pairs of the table, the
-    time depends on the number of such pairs and not on the number of symbols.
+    With weights w of contexts s and ``p_k(y | c) = rest_k(c) p_k-1(y | c') + d_k(c, y)``, where d is zero except for
+    the few pairs of context and symbol in table k, the time depends on the number of such pairs and not on the number
+    of symbols.
 
     Attributes:
-        lexicon: the lexicon.
-        excess: the numbers d of each table, ``(G,)`` each.
+        lexicon: distributions of target symbols in contexts.
+        excess: the numbers d of the G pairs of each table, ``(G,)`` each.
         ends: index of the first pair of each context in each table, and after the last context the number of pairs,
-            ``(C + 1,)`` each.
+            ``(C + 1,)`` each for C contexts.
     """
 
     lexicon: BackoffLexicon
@@ -199,7 +234,7 @@ class SummedLexicon:
 
     @classmethod
     def of(cls, lexicon: BackoffLexicon) -> SummedLexicon:
-        """Return the prepared form of a lexicon."""
+        """Return ``lexicon`` prepared for sums over all target symbols at once."""
         bases, n = lexicon.bases(), lexicon.n_target
         excess, ends = [], []
         for k, table in enumerate(lexicon.tables):
@@ -215,9 +250,11 @@ class SummedLexicon:
         return cls(lexicon, tuple(excess), tuple(ends))
 
     def sums(self, contexts: Sequence[np.ndarray], weights: np.ndarray) -> np.ndarray:
-        """Return the weighted sum of the distributions of some contexts over V target symbols, ``(n, V)`` float64.
+        """Return weighted sums of the distributions of contexts over V target symbols, ``(n, V)`` float64.
 
-        ``contexts``: ids of S contexts in each table, ``(n, S)`` each; ``weights``: weight of each context, ``(n, S)``.
+        Args:
+            contexts: ids of S contexts in each table, from coarse to fine, ``(n, S)`` each.
+            weights: weight of each context, ``(n, S)``.
         """
         n_target = self.lexicon.n_target
         factor, total = weights.astype(np.float64), np.zeros(len(weights) * n_target)
@@ -253,9 +290,14 @@ def _checked(arrays: Mapping[str, np.ndarray], n_before: int, base: int, n_targe
 
 
 def refined(table: ContextTable, ids: np.ndarray, y: np.ndarray, coarser: np.ndarray, n_target: int) -> np.ndarray:
-    """Return the probability of ``y`` in the contexts ``ids`` of a table.
+    """Return the probability of symbols in the contexts of a table, which refines a coarser distribution.
 
-    ``coarser``: probability of ``y`` in the coarser contexts, which remains where a context is ``UNKNOWN``.
+    Args:
+        table: contexts and distributions of one level.
+        ids: ids of the contexts in the table, ``UNKNOWN`` for a context that it does not have.
+        y: target symbols, of a shape that broadcasts with ``ids``.
+        coarser: probability of ``y`` in the coarser contexts, which is kept where a context is ``UNKNOWN``.
+        n_target: number of target symbols.
     """
     pair = find(table.pairs, np.where(ids == UNKNOWN, UNKNOWN, ids * np.int64(n_target) + y))
     rest = np.where(ids == UNKNOWN, 1.0, table.rest[ids]) * coarser
@@ -264,7 +306,9 @@ def refined(table: ContextTable, ids: np.ndarray, y: np.ndarray, coarser: np.nda
 
 
 def find(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Return the index of each of ``codes`` in a sorted ``table``, int32; ``UNKNOWN`` for a code that is not there."""
+    """Return the index, int32, of each of ``codes`` in ``table``, a sorted array; ``UNKNOWN`` for one that is not
+    there.
+    """
     size = int(table[-1]) + 1
     if size < DENSE * codes.size:
         index = np.full(size + 1, UNKNOWN, np.int32)  # the last is for codes below zero or beyond the table

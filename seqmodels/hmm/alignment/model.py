@@ -33,17 +33,17 @@ class AlignmentHMM(SequenceModel):
     """Hidden Markov alignment model of p(y | x): each step of the target is emitted from a position of the source.
 
     ``p(y | x) = Σ_a Π_t p(a_t | a_t-1, x) p(y_t | x around a_t, y_t-1) · p(end | a_T, x)``. It is the HMM of Vogel, Ney
-    and Tillmann (1996) and of Och and Ney (2003), summed exactly over all alignments ``a`` and fitted by EM. Jumps have
-    weights by distance, normalised over the positions of the source (and the end). The distribution of a target symbol
-    is looked up in ever finer contexts, each the prior of the next: the symbol at the position, its right and left
-    neighbour, the target symbol before, and so on outwards. EM starts as IBM's model 1 (Brown et al. 1993), then learns
-    the jumps, then one level of contexts after the other; the objective never falls.
+    and Tillmann (1996) and of Och and Ney (2003), summed exactly over all alignments ``a`` and fitted by EM. Jumps from
+    one position to the next have weights by distance, normalised over the positions of the source (and the end). The
+    distribution of a target symbol is looked up in ever finer contexts, each the prior of the next: the symbol at the
+    position, its right and left neighbour, the target symbol before, and so on outwards. EM starts as IBM's model 1
+    (Brown et al. 1993), then learns the jumps, then one level of contexts after the other; the objective never falls.
 
-    Sources and targets are symbols or text, and may be of different kinds; the model is always fitted with ``y``.
-    Nothing is held out unless sequences are passed as ``validation``, which are scored once. ``warm_start`` is refused.
-    ``history_`` has a row for each EM step, with the columns ``level``, the number of levels of contexts, and
-    ``pseudocount``, the pseudocount of the finest level. ``n_parameters_`` counts jumps, factors of the jump prior, and
-    in each context the symbols seen there and one for the rest.
+    ``X`` are the sources and ``y`` the targets, which are symbols or text and may be of different kinds; the model is
+    always fitted with ``y``. Nothing is held out unless sequences are passed as ``validation``, which are scored once.
+    ``warm_start=True`` raises an error. ``history_`` has a row for each EM step, with the columns ``level``, the number
+    of levels of contexts, and ``pseudocount``, the pseudocount of the finest level of contexts. ``n_parameters_``
+    counts jumps, factors of the jump prior, and in each context the symbols seen there and one for the rest.
 
     Args:
         window: number of source symbols around the position that a step and a jump may depend on, odd.
@@ -55,14 +55,15 @@ class AlignmentHMM(SequenceModel):
         pseudocount: number of target symbols that the coarser context counts as; ``"auto"`` chooses for each level the
             number that makes the training data most probable (MacKay and Peto 1995).
         jump_pseudocount: number added to the expected count of each jump, above 0 so that every position can be left.
-        jump_prior_pseudocount: number added to the expected and to the predicted arrivals at each context of the
-            source, which pulls prior weights towards one.
+        jump_prior_pseudocount: number added to the expected and to the predicted count of jumps to each context of the
+            source, which pulls prior weights of positions towards one.
         max_iter: largest number of EM steps of each stage.
         tol: a stage ends when a step improves the objective by less than this, in nats per unit; 0 never ends it early.
         source_encoding: how sources are read. ``"auto"`` reads them as the targets are read if both are of one kind,
             else as ``encoding="auto"`` would.
 
-    ``training`` is a ``training.EMTraining``. ``SequenceModel`` describes the other arguments.
+    The argument ``training`` is a ``training.EMTraining``, the options of EM such as checkpoints. The other arguments
+    are those of every ``SequenceModel``.
 
     >>> X, y = ["ab", "ba", "a", "bb"] * 4, ["AB", "BA", "A", "BB"] * 4
     >>> model = AlignmentHMM(window=1).fit(X, y)
@@ -202,18 +203,28 @@ class AlignmentHMM(SequenceModel):
     # -- alignments ----------------------------------------------------------------------------------------
 
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
-        """Return for each pair the posterior of the source position of each target step, ``(S_y, S_x)``.
+        """Return for each pair the posterior of the source position of each target step, ``p(a_t | x, y)``.
 
-        Steps and positions refer to the encoded sequences, and rows sum to one. With ``null`` there is one more column,
-        the last, for no position. Positions whose windows overlap can replace each other: for the sharpest alignments,
-        if not the best likelihood, fit with ``window=1``.
+        There is one array ``(S_y, S_x)`` for each pair, with S_y encoded steps of the target and S_x encoded steps of
+        the source; its rows sum to one. With ``null=True`` there is one more column, the last, for no position.
+        Positions whose windows of source symbols overlap can replace each other: for the sharpest alignments, if not
+        the best likelihood, fit with ``window=1``.
+
+        Args:
+            X: sources, in any form that ``fit`` accepts.
+            y: targets, one for each source.
         """
         return self._of_each(self._setting().examples(self._pairs(X, y)), AlignmentTrellis.posterior)
 
     def decode_alignment(self, X: Any, y: Any) -> list[np.ndarray]:
-        """Return for each pair the positions of the most probable alignment (Viterbi), ``(S_y,)`` integers.
+        """Return for each pair the source position of each target step in the most probable alignment (Viterbi).
 
-        A position of -1 means that the step is aligned with no position.
+        There is one integer array ``(S_y,)`` for each pair, with S_y encoded steps of the target. Positions are counted
+        from 0 in encoded steps of the source; -1 means that the step is aligned with no position.
+
+        Args:
+            X: sources, in any form that ``fit`` accepts.
+            y: targets, one for each source.
         """
         return self._of_each(self._setting().examples(self._pairs(X, y)), AlignmentTrellis.best_alignments)
 

@@ -46,7 +46,8 @@ MAX_COUNTS = 100_000  # most counts from which "auto" chooses
 class TableLookup:
     """The contexts of every target step of one batch at every source position, looked up in a table of contexts.
 
-    N steps and S' positions (with the null, if there is one). All arrays are ``(N, S')``.
+    There are N steps and S' positions, which include the null (no position) if there is one. Contexts are surrounding
+    symbols, on which the distribution of a target symbol depends. All arrays are ``(N, S')``.
 
     Attributes:
         index: index of each step and position in the table's probabilities.
@@ -62,21 +63,26 @@ class TableLookup:
     def from_indices(
         cls, pairs: np.ndarray, ids: np.ndarray, coarser: np.ndarray, n_pairs: int, n_contexts: int
     ) -> Self:
-        """Return the lookup, given the index of each pair of context and symbol and the id of each context.
+        """Return the lookup of N target steps at S' source positions, given where their contexts are in the table.
 
         Args:
-            pairs, ids: index and id in the table, ``(N, S')``; ``UNKNOWN`` where the table has none.
+            pairs: index in the table of each pair of context and target symbol, ``(N, S')``; ``UNKNOWN`` where it has
+                none.
+            ids: index in the table of each context, ``(N, S')``; ``UNKNOWN`` where it has none.
             coarser: probability of the step's symbol in the coarser context, ``(N, S')``.
-            n_pairs, n_contexts: number of pairs and of contexts in the table.
+            n_pairs: number of pairs of context and symbol in the table.
+            n_contexts: number of contexts in the table.
         """
         others = np.where(ids == UNKNOWN, np.int32(n_pairs + n_contexts), np.int32(n_pairs) + ids)
         return cls(np.where(pairs == UNKNOWN, others, pairs), coarser, ids)
 
     def probability(self, values: np.ndarray, n_pairs: int) -> np.ndarray:
-        """Return the probability of each target step at each source position, ``(N, S')``.
+        """Return the probability of each of N target steps at each of S' source positions, ``(N, S')``.
 
-        ``values``: probability of each of the table's ``n_pairs`` pairs, then for each context the factor that
-        multiplies the coarser probability of all other symbols, and one.
+        Args:
+            values: probability of each pair of context and symbol in the table, then for each of C contexts the factor
+                that multiplies the coarser probability of all other symbols, and one, ``(n_pairs + C + 1,)``.
+            n_pairs: number of pairs in the table.
         """
         p = values[self.index]
         probability: np.ndarray = np.where(self.index < n_pairs, p, p * self.coarser)
@@ -85,14 +91,15 @@ class TableLookup:
 
 @dataclass(frozen=True)
 class BlockContexts:
-    """A batch of pairs with the contexts of a new table, from which the table is begun; arrays are ``(N, S')``.
+    """A batch of pairs of source and target with the contexts from which a new table of contexts is begun.
 
-    N target steps and S' source positions (with the null, if there is one).
+    Arrays are ``(N, S')``, for N target steps and S' source positions, which include the null (no position) if there is
+    one.
 
     Attributes:
-        block: the batch.
+        block: the batch of pairs.
         codes: codes of the contexts in the new table.
-        gamma: posteriors of positions and the null.
+        gamma: posterior of each position at each step.
         coarser: probability of each step in the coarser contexts.
     """
 
@@ -105,10 +112,17 @@ class BlockContexts:
     def for_next_table(
         cls, block: PairBlock, lexicon: BackoffLexicon, ids: np.ndarray, gamma: np.ndarray, coarser: np.ndarray
     ) -> Self:
-        """Return the block with the codes of its contexts in the next table of the lexicon.
+        """Return the batch with the codes of its contexts in the next, finer table of the lexicon.
 
-        ``ids``: ids of the contexts in the lexicon's last table; ``gamma``: posteriors of positions and the null;
-        ``coarser``: probability of each step in the last table; all are ``(N, S')``.
+        All arrays are ``(N, S')``, for N target steps and S' source positions, which include the null (no position) if
+        there is one.
+
+        Args:
+            block: the batch of pairs.
+            lexicon: the tables of contexts estimated so far.
+            ids: ids of the contexts in the lexicon's last table.
+            gamma: posterior of each position at each step.
+            coarser: probability of each step in the last table.
         """
         order = lexicon.orders[len(lexicon.tables)]
         codes = lexicon.codes(order, ids, block.windows_of_steps, block.previous[:, None])
@@ -116,24 +130,28 @@ class BlockContexts:
 
     @cached_property
     def counted(self) -> np.ndarray:
-        """True where step and position give their context and symbol a probability of their own, ``(N, S')``.
+        """Mask of the steps and positions whose context and symbol get a probability of their own, ``(N, S')``.
 
-        The posterior must be high enough, and the context known.
+        There are N target steps and S' source positions. The context must be known, and the position's posterior at
+        least ``MIN_SHARE`` of that of the step's most probable position.
         """
         counted: np.ndarray = (self.gamma >= MIN_SHARE * self.gamma.max(1, keepdims=True)) & (self.codes != UNKNOWN)
         return counted
 
     def pairs(self, ids: np.ndarray, n_target: int) -> np.ndarray:
-        """Return an integer code of each context with the step's target symbol, given context ids ``ids (N, S')``.
+        """Return an integer code for each pair of a context and the target symbol of its step, ``(N, S')``.
 
-        There are ``n_target`` target symbols.
+        Args:
+            ids: ids of the contexts of N target steps at S' source positions, ``(N, S')``; an ``UNKNOWN`` one gives
+                ``UNKNOWN``.
+            n_target: number of target symbols.
         """
         return np.where(ids == UNKNOWN, UNKNOWN, ids * np.int64(n_target) + self.block.y[:, None])
 
 
 @dataclass(frozen=True)
 class TableEstimate:
-    """A table of contexts while EM fits it.
+    """A table of distributions of target symbols in contexts, while EM fits it.
 
     It has C contexts, and G pairs of a context and a target symbol that get probabilities of their own. All other
     symbols of a context are its *rest*, with probabilities in proportion to the coarser context.
@@ -143,7 +161,7 @@ class TableEstimate:
         pairs: sorted codes of the pairs, ``(G,)``.
         context_ids: context of each pair and of each rest, ``(G + C,)``.
         mass: probability of each pair and of each rest in the coarser context, ``(G + C,)``.
-        strength: the pseudocount τ.
+        strength: the pseudocount τ: number of target symbols that the coarser context counts as.
         values: probability of each pair, factor of each rest, and one, ``(G + C + 1,)``.
         lookups: the contexts of each batch looked up in the table.
     """
@@ -161,9 +179,10 @@ class TableEstimate:
         """Return a table for EM to fit, which starts with the distributions of the coarser table.
 
         Args:
-            blocks: the batches with their contexts.
+            blocks: the batches of pairs with their contexts.
             n_target: number of target symbols.
-            strength: the pseudocount; ``"auto"`` chooses the value under which the expected counts are most probable.
+            strength: the pseudocount, the number of target symbols that the coarser context counts as; ``"auto"``
+                chooses the value under which the expected counts are most probable.
         """
         contexts = np.unique(np.concatenate([b.codes[b.counted] for b in blocks]))
         ids = [find(contexts, b.codes) for b in blocks]
@@ -185,13 +204,19 @@ class TableEstimate:
         return replace(estimate, strength=estimate.likeliest_strength(counts))
 
     def arrays(self) -> dict[str, Any]:
-        """Return the table as arrays by name for a checkpoint, without the lookups, which ``resume`` computes again."""
+        """Return the table as arrays by name for a checkpoint, without ``lookups``, which ``resume`` computes again."""
         tables = {"contexts": self.contexts, "pairs": self.pairs, "owner": self.context_ids, "mass": self.mass}
         return {**tables, "values": self.values, "strength": float(self.strength)}
 
     @classmethod
     def resume(cls, blocks: Sequence[BlockContexts], arrays: Mapping[str, Any], n_target: int) -> Self:
-        """Return the table stored as ``arrays``, given the same blocks, whose posteriors are not used."""
+        """Return the table that a checkpoint stores as ``arrays``, to go on fitting it.
+
+        Args:
+            blocks: the batches of pairs with which it was begun; their posteriors are not used.
+            arrays: what the method ``arrays`` returned.
+            n_target: number of target symbols.
+        """
         contexts, pairs = arrays["contexts"], arrays["pairs"]
         ids = [find(contexts, b.codes) for b in blocks]
         lookups = [
@@ -202,18 +227,22 @@ class TableEstimate:
 
     @property
     def table(self) -> ContextTable:
-        """The table with its current probabilities."""
+        """The table of contexts with its current probabilities, as part of a lexicon."""
         n_pairs = len(self.pairs)
         return ContextTable(self.contexts, self.pairs, self.values[:n_pairs], self.values[n_pairs:-1])
 
     def probability(self, i: int) -> np.ndarray:
-        """Return the probability of the target steps of batch ``i`` at each source position, ``(N, S')``."""
+        """Return the probability of the N target steps of batch ``i`` at each of S' source positions, ``(N, S')``."""
         return self.lookups[i].probability(self.values, len(self.pairs))
 
     def count(self, blocks: Sequence[PairBlock], gammas: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the expected counts of pairs and rests, ``(G + C,)``, given the posteriors of each batch.
+        """Return the expected counts of the G pairs of context and symbol and of the other symbols of C contexts, ``(G
+        + C,)``.
 
-        The posteriors ``(N, S')`` are of N target steps at S' source positions (with the null, if there is one).
+        Args:
+            blocks: the batches of pairs.
+            gammas: for each batch the posteriors ``(N, S')`` of N target steps at S' source positions, which include
+                the null (no position) if there is one.
         """
         counts = np.zeros(len(self.values))
         for lookup, block, gamma in zip(self.lookups, blocks, gammas, strict=True):
@@ -221,7 +250,12 @@ class TableEstimate:
         return counts[:-1]
 
     def maximised(self, counts: np.ndarray) -> TableEstimate:
-        """Return the table after the exact M-step, given expected counts ``(G + C,)``."""
+        """Return the table after the exact M-step.
+
+        Args:
+            counts: expected counts of the G pairs of context and symbol and of the other symbols of C contexts, ``(G +
+                C,)``.
+        """
         posterior = counts + self.strength * self.mass
         p = posterior / np.bincount(self.context_ids, posterior, len(self.contexts))[self.context_ids]
         n_pairs, rest_mass = len(self.pairs), self.mass[len(self.pairs) :]
@@ -230,7 +264,10 @@ class TableEstimate:
         return replace(self, values=np.concatenate([p[:n_pairs], rest, [1.0]]))
 
     def log_prior(self) -> float:
-        """Return the log-density of the prior in nats, up to a constant: ``-τ Σ_c KL(coarser || this table)``."""
+        """Return the log-density in nats of the prior on the table's distributions, up to a constant.
+
+        It is ``-τ Σ_c KL(coarser || this table)`` with the pseudocount τ and a sum over contexts c.
+        """
         from scipy.special import xlogy
 
         n_pairs = len(self.pairs)
@@ -241,7 +278,12 @@ class TableEstimate:
         """Return the pseudocount τ under which the counts are most probable, with the distributions integrated out.
 
         It maximises ``Σ_c log Γ(τ) / Γ(n_c + τ) + Σ_y log Γ(n_cy + τ m_cy) / Γ(τ m_cy)``, the likelihood of Pólya's
-        urns, over the values of ``STRENGTHS`` and a sample of the contexts.
+        urns, over the values of ``STRENGTHS`` and a sample of the contexts c, whose coarser contexts give symbol y the
+        probability m_cy.
+
+        Args:
+            counts: expected counts n of the G pairs of context and symbol and of the other symbols of C contexts, ``(G
+                + C,)``.
         """
         from scipy.special import gammaln
 
@@ -264,9 +306,9 @@ class AlignmentPseudocounts:
     """The three pseudocounts of ``AlignmentHMM``.
 
     Attributes:
-        emission: pseudocount of the contexts of emissions, or ``"auto"``.
-        jump: pseudocount of each jump.
-        jump_prior: pseudocount of each factor of the jump prior.
+        emission: number of target symbols that the coarser context counts as; ``"auto"`` chooses it from the data.
+        jump: number added to the expected count of each jump.
+        jump_prior: number added to the expected and predicted counts of each factor of the prior weights of positions.
     """
 
     emission: Strength
@@ -276,7 +318,13 @@ class AlignmentPseudocounts:
 
 @dataclass(frozen=True)
 class AlignmentParameters:
-    """All parameters that EM estimates: jumps, jump prior and lexicon."""
+    """All parameters of the alignment model that EM estimates.
+
+    Attributes:
+        jumps: weights of jumps between source positions by distance.
+        prior: prior weights of source positions.
+        lexicon: distributions of target symbols in contexts.
+    """
 
     jumps: Jumps
     prior: JumpPrior
@@ -284,18 +332,20 @@ class AlignmentParameters:
 
     @property
     def n_parameters(self) -> int:
-        """Number of free parameters of all three."""
+        """Number of free parameters of jumps, prior weights of positions and lexicon together."""
         return self.jumps.n_parameters + self.prior.n_parameters + self.lexicon.n_parameters
 
     def arrays(self) -> dict[str, Any]:
-        """Return all parameters as arrays by name, in the form in which a file stores them."""
+        """Return jumps, prior weights of positions and lexicon as nested dictionaries of arrays, for a file."""
         return {"jumps": self.jumps.arrays(), "pull": self.prior.arrays(), "ladder": self.lexicon.arrays()}
 
     def restored(self, arrays: Mapping[str, Any]) -> AlignmentParameters:
-        """Return the parameters stored as ``arrays``, with the orders and sizes of these parameters.
+        """Return the parameters that a file stores as ``arrays``, which the method ``arrays`` returned.
+
+        Settings and sizes, such as the levels of contexts and the number of symbols, are taken from ``self``.
 
         Raises:
-            ValueError: the arrays cannot be such parameters.
+            ValueError: if the arrays cannot be such parameters.
         """
         jumps, prior, lexicon = self.jumps, self.prior, self.lexicon
         return AlignmentParameters(
@@ -312,7 +362,7 @@ class AlignmentStart:
     Attributes:
         parameters: jumps, jump prior and finished tables.
         estimate: the table being fitted.
-        n_steps: number of M-steps made in this stage.
+        n_steps: number of M-steps made so far for the table being fitted, in the present stage of the fit.
     """
 
     parameters: AlignmentParameters
@@ -321,23 +371,25 @@ class AlignmentStart:
 
     @property
     def whole(self) -> AlignmentParameters:
-        """The parameters including the table that is being fitted."""
+        """The parameters of the model, including the table of contexts that is being fitted."""
         return replace(self.parameters, lexicon=self.parameters.lexicon.with_table(self.estimate.table))
 
 
 class AlignmentEM:
-    """EM of the alignment model on blocks of pairs, one table of contexts after the other.
+    """EM of the alignment model on batches of pairs, which fits one table of contexts after the other, from coarse to
+    fine.
 
     The first table is fitted in two stages, the first of them without jumps and their prior; each other table is fitted
     in one.
 
     Args:
-        blocks: the pairs.
+        blocks: the pairs of source and target, in batches.
         parameters: parameters to start from; their lexicon has the finished tables.
         pseudocounts: pseudocounts of the objective.
         stop: rule that ends each stage.
         dtype: precision of the recursions.
-        n_units: units of the data, by which the figures of ``history_`` are divided.
+        n_units: number of units (symbols or bytes) of the targets, by which the log-probabilities in ``history_`` are
+            divided.
     """
 
     def __init__(
@@ -362,12 +414,17 @@ class AlignmentEM:
     def run(
         self, *, verbose: Verbose = False, checkpoints: Checkpoints | None = None
     ) -> FitResult[AlignmentParameters]:
-        """Fit all tables and return the result; the first stage starts as IBM's model 1, whose jumps are all alike.
+        """Fit the jumps and all tables of contexts and return the result with the history of the fit.
 
-        A signal stops it between two blocks of an E-step, and the result has the parameters of the last row of history.
+        The fit starts as IBM's model 1, whose jumps are all alike. A signal (Ctrl-C or SIGTERM) stops it between two
+        batches of an E-step, and the result has the parameters of the last row of history.
+
+        Args:
+            verbose: whether to show progress.
+            checkpoints: where to save the state of the fit, and a saved state to continue from; None for neither.
 
         Raises:
-            KeyboardInterrupt: a signal came before the first table had a row.
+            KeyboardInterrupt: if a signal came before the first table had a row in the history.
         """
         checkpoints = checkpoints or Checkpoints()
         total = self.stop.max_iter * (len(self.parameters.lexicon.orders) + 1)
@@ -432,8 +489,9 @@ class AlignmentEM:
     def _first_expectations(self, p: Sequence[np.ndarray], callback: Callback) -> list[AlignmentExpectations]:
         """Return the results of the E-step on each batch before there is a table, and report a row of the history.
 
-        ``p``: probability of each target step at each source position, ``(N, S')`` for each batch; ``callback`` gets
-        the row.
+        Args:
+            p: probability of each of N target steps at each of S' source positions, ``(N, S')`` for each batch.
+            callback: function that gets the row.
         """
         stage = _Stage.of(self, with_jumps=False)
         expectations = [trellis.expectations() for trellis in stage.trellises(self.parameters, p)]
@@ -471,14 +529,14 @@ class AlignmentEM:
         log_prior: float,
         strength: float,
     ) -> Row:
-        """Return a row of the history: the figures of one EM step, in nats per unit.
+        """Return a row of the history: log-probability and objective after one EM step, in nats per unit.
 
         Args:
-            step: number of the step.
-            parameters: the finished parameters.
+            step: number of the EM step.
+            parameters: jumps, prior weights of positions and the finished tables of contexts.
             expectations: results of the E-step on each batch.
-            log_prior: log-prior of the table being fitted, in nats.
-            strength: pseudocount of the table being fitted.
+            log_prior: log-density of the prior of the table of contexts being fitted, in nats.
+            strength: pseudocount of that table.
         """
         log_prob = sum(b.weight * e.log_prob for b, e in zip(self.blocks, expectations, strict=True))
         log_prior += parameters.jumps.log_prior(self.pseudocounts.jump)

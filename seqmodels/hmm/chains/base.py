@@ -51,8 +51,8 @@ class FilteredSteps(NamedTuple):
     Attributes:
         steps: log p(x_t | x_<t) of each step in nats, one float64 array ``(T,)`` for each sequence.
         ends: log-probability that each sequence ends after its last step, ``(n,)``; 0 if the end is not an event.
-        log_continues: function of a sequence's position in the batch and a step t that returns the log-probability that
-            the sequence has another step after step t, given its steps up to t.
+        log_continues: function of a sequence's position in the batch and of the number t of a step, which returns the
+            log-probability that the sequence has another step after step t, given its steps up to t.
     """
 
     steps: Sequence[Tensor]
@@ -62,15 +62,18 @@ class FilteredSteps(NamedTuple):
 
 @dataclass(frozen=True)
 class HiddenChain(ABC, Generic[TrellisT]):
-    """The hidden chain of a model with K states: its prior and constraints, its inference and its part of EM.
+    """Base class of hidden chains of K states: how states follow each other, inference over them, and their part of EM.
 
-    To add one, define the abstract methods here, and a ``HiddenChainModel`` whose ``_chain`` returns it. ``TrellisT``
-    is the type of its inference problem: parameters and densities of one batch of sequences.
+    A hidden chain is a value without fitted parameters: its methods take ``Parameters``, and a *trellis*, the
+    parameters and densities of one batch of sequences, from which forward, backward and Viterbi passes run.
+    ``TrellisT`` is its type. To add a chain, define the abstract methods here, and a ``HiddenChainModel`` whose
+    ``_chain`` returns it.
 
     Attributes:
-        arguments: which transitions exist, what EM leaves as it is, and the prior of the chain's probabilities.
+        arguments: number of states, possible transitions, what EM leaves unchanged, and pseudocounts, as the user
+            passed them.
         start: how the distribution of the first state is determined.
-        inputs: which probabilities and emissions are regressed on inputs.
+        inputs: columns of the inputs that transitions, emissions and the first state are regressed on.
     """
 
     arguments: ChainArguments
@@ -89,32 +92,53 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
     @cached_property
     def options(self) -> ChainOptions:
-        """The arguments, checked and resolved; raises ``ValueError`` for arguments that are not allowed."""
+        """The chain's arguments, checked and resolved; ``ValueError`` is raised for arguments that are not allowed."""
         return self.arguments.options()
 
     # -- what its states emit ------------------------------------------------------------------------------
 
     def emission(self, observation: Observation, size: int) -> Emission:
-        """Return the emission of frames with ``size`` features or symbols, whose tables EM estimates for each state."""
+        """Return the emission: the densities of frames in each state, and the M-step of the observation's parameters.
+
+        Args:
+            observation: family of the distributions that the states emit from.
+            size: number of features or symbols.
+        """
         return emission_of(observation, size)
 
     def emission_prior(self, observation: Observation, size: int) -> EmissionPrior:
-        """Return the family of priors of the emissions; raises ``ValueError`` for an observation that has none."""
+        """Return the family of priors of the emissions' parameters, for variational Bayes and posterior draws.
+
+        Args:
+            observation: family of the distributions that the states emit from.
+            size: number of features or symbols.
+
+        Raises:
+            ValueError: the observation has no prior.
+        """
         return tied_family(prior_of(observation, size), self.options.constraints)
 
     def rows_family(self, examples: Sequence[Example] = ()) -> RowsFamily:
         """Return the family of priors of the initial, transition and end probabilities.
 
-        Defaults of these priors may depend on the training data ``examples``.
+        ``examples`` are the training data, on which defaults of the priors may depend.
         """
         return DirichletRows()
 
     @abstractmethod
     def n_parameters(self, emission: Emission) -> int:
-        """Return how many free parameters chain and emissions have."""
+        """Return the number of free parameters of the chain and of the ``emission`` of its states together."""
 
     def observed_table(self, emission: Emission, table: Tensor) -> Tensor:
-        """Return the columns ``(K, P)`` of a state table that are parameters of the observation, not of the chain."""
+        """Return the output parameters of what each state emits, ``(K, P)``, from a table of all its parameters.
+
+        Output parameters are the P numbers that the observation takes. A table may have further columns, such as
+        parameters of durations, which are left out.
+
+        Args:
+            emission: the emission of the states.
+            table: parameters of the states, a row for each.
+        """
         return emission.observed(table)
 
     # -- inference -----------------------------------------------------------------------------------------
@@ -127,14 +151,25 @@ class HiddenChain(ABC, Generic[TrellisT]):
         dtype: torch.dtype,
         past_filter: PastFilter | None = None,
     ) -> Corpus:
-        """Return encoded sequences in the form that inference and EM read in batches."""
+        """Return encoded sequences as a ``Corpus``, from which inference and EM read them in batches.
+
+        Args:
+            examples: encoded sequences.
+            emission: the emission of the states.
+            device: device of the computation.
+            dtype: precision of the densities.
+            past_filter: Kalman filter for missing values among past steps; None if none are missing.
+        """
         one_matrix = self.has_one_matrix
         corpus = corpus_of(examples, emission, self.n_states, device, dtype, past_filter, has_one_matrix=one_matrix)
         return corpus if self.n_places == self.n_states else replace(corpus, n_states=self.n_places)
 
     @property
     def n_places(self) -> int:
-        """The number of states of the first-order Markov chain over which forward and backward passes run."""
+        """Number of states of the first-order Markov chain over which forward and backward passes run.
+
+        It is K, or more for a chain in which a state is one of several states of that Markov chain.
+        """
         return self.n_states
 
     @property
@@ -144,71 +179,111 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
     @abstractmethod
     def trellis(self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype) -> TrellisT:
-        """Return the parameters and densities of a batch, from which forward, backward and Viterbi passes run.
+        """Return the trellis of a batch: parameters and densities, from which forward, backward and Viterbi passes run.
 
-        ``dtype`` is the precision of the densities.
+        Args:
+            parameters: parameters of the chain and its emissions.
+            emission: the emission of the states.
+            batch: some sequences.
+            dtype: precision of the densities.
         """
 
     def each_trellis(
         self, parameters: Parameters, emission: Emission, corpus: Corpus
     ) -> Iterator[tuple[PackedBatch, TrellisT]]:
-        """Yield each batch of a corpus with its ``trellis``, the input of inference."""
+        """Yield each batch of a corpus with its trellis, the parameters and densities that inference reads.
+
+        Args:
+            parameters: parameters of the chain and its emissions.
+            emission: the emission of the states.
+            corpus: encoded sequences.
+        """
         for batch in corpus.each_batch():
             yield batch, self.trellis(parameters, emission, batch, corpus.dtype)
 
     @abstractmethod
     def filtered(self, parameters: Parameters, trellis: TrellisT) -> FilteredSteps:
-        """Return the log-probability of each step given the steps before it, by the forward pass."""
+        """Return the log-probability of each step given the steps before it, by the forward pass.
+
+        Args:
+            parameters: parameters of the chain.
+            trellis: parameters and densities of a batch of sequences.
+        """
 
     @abstractmethod
     def beliefs(self, trellis: TrellisT) -> list[Tensor]:
-        """Return p(z_t | x_1 .. x_t) of each sequence, ``(T, K)``; rows are zero once the steps are impossible."""
+        """Return p(z_t | x_1 .. x_t) of the K states at each step of each sequence, ``(T, K)``.
+
+        Rows are zero once the steps are impossible. ``trellis`` has the parameters and densities of a batch of
+        sequences.
+        """
 
     @abstractmethod
     def posteriors(self, trellis: TrellisT) -> tuple[list[Tensor], Tensor]:
-        """Return p(z_t | x_1 .. x_T) of each sequence, ``(T, K)``, and log p(x) of each, ``(n,)``."""
+        """Return p(z_t | x_1 .. x_T) of the states of each sequence, ``(T, K)``, and log p(x) of each, ``(n,)``.
+
+        ``trellis`` has the parameters and densities of a batch of n sequences.
+        """
 
     @abstractmethod
     def best_paths(self, trellis: TrellisT) -> tuple[list[Tensor], Tensor]:
-        """Return the most probable path of states of each sequence, ``(T,)``, and its log p(path, x), ``(n,)``."""
+        """Return the most probable path of states of each sequence, ``(T,)``, and its log p(path, x), ``(n,)``.
+
+        ``trellis`` has the parameters and densities of a batch of n sequences.
+        """
 
     @abstractmethod
     def k_best_paths(self, trellis: TrellisT, k: int) -> list[tuple[Tensor, Tensor]]:
-        """Return for each sequence its k most probable paths, ``(m, T)``, and their log p(path, x), ``(m,)``."""
+        """Return each sequence's k most probable paths, ``(m, T)``, best first, and their log p(path, x), ``(m,)``.
+
+        Args:
+            trellis: parameters and densities of a batch of sequences.
+            k: number of paths; m is smaller where fewer are possible.
+        """
 
     @abstractmethod
     def alignments(self, trellis: TrellisT, groups: Sequence[Groups]) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Return the most probable paths through given labels in their order.
+        """Return for each sequence the most probable path of states that goes through given labels in their order.
 
         Args:
-            trellis: inference problem of n sequences.
-            groups: for each sequence, the states that each of its labels may be.
+            trellis: parameters and densities of a batch of n sequences.
+            groups: for each sequence, and each of its labels in order, the list of states that the label stands for.
 
         Returns:
-            The label of each step, ``(T,)`` for each sequence; the state of each step, ``(T,)``; and log p(path, x) of
-            each sequence, ``(n,)``.
+            For each sequence the position of each step's label among its labels, ``(T,)``; for each the state of each
+            step, ``(T,)``; and log p(path, x) of each sequence, ``(n,)``.
         """
 
     @abstractmethod
     def log_prob_of_paths(self, trellis: TrellisT, paths: Sequence[Tensor]) -> Tensor:
-        """Return log p(path, x) of each sequence with its path, ``(n,)`` float64; ``paths`` are ``(T,)`` states."""
+        """Return log p(path, x) of each sequence x with a given path of its states, ``(n,)`` float64.
+
+        Args:
+            trellis: parameters and densities of a batch of n sequences.
+            paths: states of each sequence, ``(T,)`` integers.
+        """
 
     @abstractmethod
     def draws(self, trellis: TrellisT, n: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
-        """Return n paths of each sequence drawn from p(z | x), ``(T, n)``, and log p(x) of each sequence.
+        """Return paths of states of each sequence drawn from p(z | x), ``(T, n)``, and log p(x) of each sequence.
 
-        The second result has one entry for each sequence. ``generator`` lives on the device ``device_of_draws``.
+        Args:
+            trellis: parameters and densities of a batch of sequences.
+            n: number of paths of each sequence.
+            generator: random generator on the device that ``device_of_draws`` returns.
         """
 
     def device_of_draws(self, device: torch.device) -> torch.device:
-        """Return the device of the generator that ``draws`` takes, for a model on ``device``."""
+        """Return the device of the random generator that ``draws`` takes, for a model that computes on ``device``."""
         return device
 
     @abstractmethod
     def last_beliefs(self, trellis: TrellisT) -> list[Tensor]:
-        """Return the log-probabilities of the hidden states at the last step of each sequence, given the sequence.
+        """Return the log-probabilities of what is hidden at the last step of each sequence, given the whole sequence.
 
-        Their form depends on the chain; ``states_ahead`` takes it.
+        By default they are those of the K states, ``(K,)``; other chains have the states of several steps, or the steps
+        left of a segment. ``states_ahead`` takes them. ``trellis`` has the parameters and densities of a batch of
+        sequences.
         """
 
     @abstractmethod
@@ -220,24 +295,35 @@ class HiddenChain(ABC, Generic[TrellisT]):
         Args:
             parameters: parameters of the chain.
             emission: the emission of the states.
-            log_belief: the sequence's result of ``last_beliefs``.
+            log_belief: log-probabilities of what is hidden at the last step, as ``last_beliefs`` returns them for the
+                sequence.
             k: number of steps.
             inputs: standardised inputs of the last step and of the k steps after it, ``(1 + k, U)``; None if the model
                 reads none.
         """
 
     def log_transitions_ahead(self, parameters: Parameters, inputs: Tensor | None) -> Tensor | None:
-        """Return the log-transitions into each of the k steps after a sequence, ``(k, K, K)``; None if all are equal.
+        """Return the log-probabilities of the transitions into each of the k steps after a sequence, ``(k, K, K)``.
 
-        ``inputs``: standardised inputs of the last step and of the k steps, ``(1 + k, U)``; None if the model reads
-        none.
+        Return None if they are the same at all steps.
+
+        Args:
+            parameters: parameters of the chain.
+            inputs: standardised inputs of the last step and of the k steps, ``(1 + k, U)``; None if the model reads
+                none.
         """
         if parameters.transition_slopes is None or inputs is None:
             return None
         return log_transitions(parameters.transition, parameters.transition_slopes, inputs[1:])
 
     def few_frames(self, parameters: Parameters, emission: Emission, examples: Sequence[Example]) -> FewFrames | None:
-        """Return the examples in a form for compiled loops, which are fast on few frames; None if loops cannot run."""
+        """Return the examples in a form for compiled loops, which are fast on few frames; None if they cannot run.
+
+        Args:
+            parameters: parameters of the chain and its emissions.
+            emission: the emission of the states.
+            examples: encoded sequences.
+        """
         return None
 
     @abstractmethod
@@ -249,11 +335,11 @@ class HiddenChain(ABC, Generic[TrellisT]):
         dtype: torch.dtype,
         make_past_filter: Callable[[], PastFilter] | None,
     ) -> Cursor:
-        """Return the fitted chain as a cursor, which predicts one step at a time.
+        """Return the fitted chain as a cursor, which reads sequences step by step and predicts each next step.
 
         Args:
-            parameters: of the fitted model.
-            observation: what a state emits.
+            parameters: parameters of the fitted model.
+            observation: family of the distributions that the states emit from.
             size: number of features or symbols.
             dtype: precision of densities.
             make_past_filter: function that makes a filter for missing values among past steps; None if the observation
@@ -261,15 +347,19 @@ class HiddenChain(ABC, Generic[TrellisT]):
         """
 
     def together(self, draws: Sequence[Parameters]) -> Parameters | None:
-        """Return one chain whose states are those of all ``draws`` of the parameters, or None if that cannot be formed.
+        """Return one chain whose states are those of all ``draws`` of the parameters; None if there is no such chain.
 
-        Each draw is a block of states; no transition leads from one block to another.
+        Each draw is a block of K states; no transition leads from one block to another. Its predictions are the average
+        over the draws.
         """
         return None
 
     @abstractmethod
     def belief_of(self, state: CursorState) -> Tensor | None:
-        """Return the filtered log p(z_t | x_1 .. x_t) in a cursor's state, ``(n, K)``; None before the first step."""
+        """Return log p(z_t | x_1 .. x_t) of the states at the last step, ``(n, K)``; None before the first step.
+
+        ``state`` is the state of the chain's cursor after some steps of n sequences.
+        """
 
     # -- scores ----------------------------------------------------------------------------------------------
 
@@ -277,10 +367,15 @@ class HiddenChain(ABC, Generic[TrellisT]):
     def scored(
         self, parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]
     ) -> list[np.ndarray]:
-        """Return float64 log p(x_t | x_<t) of each step of each sequence, in nats, without the steps of its source.
+        """Return log p(x_t | x_<t) of each step of each sequence in nats, float64, without the steps of its source.
 
-        The log-probability of the end comes last where the end is an event. ``sources`` has the source that precedes
-        each sequence, or None.
+        Where ends are events, the log-probability of the end comes last.
+
+        Args:
+            parameters: parameters of the chain and its emissions.
+            emission: the emission of the states.
+            corpus: encoded sequences, each with its source (earlier steps that it is conditioned on) before it.
+            sources: the source of each sequence, or None where it has none.
         """
         results: list[np.ndarray] = [np.empty(0)] * len(sources)
         for batch, trellis in self.each_trellis(parameters, emission, corpus):
@@ -305,7 +400,12 @@ class HiddenChain(ABC, Generic[TrellisT]):
     ) -> np.ndarray:
         """Return the log-probability of each sequence in nats, ``(n,)``, without its source.
 
-        The first ``n_past[i]`` steps of sequence i are read but not counted; ``sources`` is as in ``scored``.
+        Args:
+            parameters: parameters of the chain and its emissions.
+            emission: the emission of the states.
+            corpus: n encoded sequences, each with its source (earlier steps that it is conditioned on) before it.
+            sources: the source of each sequence, or None where it has none.
+            n_past: number of first steps of each sequence after its source that are read but not counted.
         """
         scored = self.scored(parameters, emission, corpus, sources)
         return np.array([steps[n:].sum() for steps, n in zip(scored, n_past, strict=True)])
@@ -315,8 +415,10 @@ class HiddenChain(ABC, Generic[TrellisT]):
     def objective(self, emission: Emission, n_units: float, log_det: float) -> MAPObjective:
         """Return the objective of maximum a posteriori EM, whose figures are reported in nats per raw unit.
 
-        ``n_units`` is the number of units of the training data; ``log_det`` is added to their log-density in nats to
-        convert it from encoded to raw units.
+        Args:
+            emission: the emission of the states.
+            n_units: number of raw units of the training data: steps, or bytes of text.
+            log_det: nats to add to the log-density of encoded data for that of raw data.
         """
         options = self.options
         return MAPObjective(
@@ -324,12 +426,12 @@ class HiddenChain(ABC, Generic[TrellisT]):
         )
 
     def em_objective(self, objective: MAPObjective) -> EMObjective:
-        """Return an objective with this chain's M-step in place of the M-step of an ordinary HMM."""
+        """Return an objective of EM that has this chain's M-step, given the ``objective`` with the M-step of an HMM."""
         return objective
 
     @property
     def topology_of_start(self) -> Topology:
-        """The topology of the first-order chain whose guessed parameters EM starts from."""
+        """Topology of the first-order chain whose guessed parameters EM starts from."""
         return self.options.topology
 
     @property
@@ -340,7 +442,13 @@ class HiddenChain(ABC, Generic[TrellisT]):
     def first_order_guesses(
         self, emission: Emission, batches: list[PackedBatch], generators: Sequence[torch.Generator]
     ) -> Iterator[Parameters]:
-        """Yield the parameters of a first-order chain of K states, guessed from ``batches``, for each generator."""
+        """Yield guessed parameters of a first-order chain of K states, once for each random generator.
+
+        Args:
+            emission: the emission of the states.
+            batches: data from which the parameters are guessed.
+            generators: one random generator for each start of EM.
+        """
         options, has_final = self.options, self.has_final
         return starts(
             emission,
@@ -375,7 +483,13 @@ class HiddenChain(ABC, Generic[TrellisT]):
     def expectations(
         self, parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch], dtype: torch.dtype
     ) -> Expectations:
-        """Return log p(x) and expected counts, summed over all batches (the E-step).
+        """Return log p(x) and expected counts of the chain and its emissions, summed over batches (the E-step).
+
+        Args:
+            parameters: parameters of the chain and its emissions.
+            emission: the emission of the states.
+            batches: the data.
+            dtype: precision of the densities.
 
         Raises:
             ValueError: a sequence has probability zero; the message names it.
@@ -391,15 +505,23 @@ class HiddenChain(ABC, Generic[TrellisT]):
     ) -> Expectations:
         """Return log p(x) and the expected counts of one batch, multiplied by the batch's weight.
 
+        Args:
+            parameters: parameters of the chain and its emissions.
+            emission: the emission of the states.
+            batch: some sequences of equal weight.
+            dtype: precision of the densities.
+
         Raises:
             ValueError: a sequence has probability zero; the message names it.
         """
 
     def statistics_of_frames(self, statistics: RunningStatistics | None, corpus: Corpus) -> RunningStatistics | None:
-        """Return the running statistics after plain EM as means over frames.
+        """Return the running statistics that EM leaves, for ``partial_fit``, as means over the frames of the data.
 
-        ``statistics`` are means over the steps that the E-step counts, of which there may be more or fewer; None stays
-        None.
+        Args:
+            statistics: means over the steps that the E-step counts, of which there may be more or fewer than frames;
+                None stays None.
+            corpus: the training data.
         """
         n_frames = sum(w * len(x) for w, x in zip(corpus.weights, corpus.sequences, strict=True))
         if statistics is None or statistics.n_frames == n_frames:
@@ -410,19 +532,32 @@ class HiddenChain(ABC, Generic[TrellisT]):
     def forward_log_prob(
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> Tensor:
-        """Return log p(x) of each sequence of a batch in nats, ``(n,)``, by the same forward pass as ``filtered``."""
+        """Return log p(x) of each sequence of a batch in nats, ``(n,)``, by a forward pass alone.
+
+        Args:
+            parameters: parameters of the chain and its emissions.
+            emission: the emission of the states.
+            batch: n sequences.
+            dtype: precision of the densities.
+        """
         steps, ends, _ = self.filtered(parameters, self.trellis(parameters, emission, batch, dtype))
         return torch.stack([each.sum() for each in steps]) + ends
 
     @abstractmethod
     def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
-        """Return log p(x) of each sequence of a batch, ``(n,)`` float64; the sum is differentiable."""
-
-    def emitted(self, emission: Emission, names: list[Any], least: float) -> Emitted:
-        """Return which parameters of the emissions are estimated, for standard errors.
+        """Return log p(x) of each sequence of a batch in nats, ``(n,)`` float64, of which the sum is differentiable.
 
         Args:
-            emission: the emission of the observation.
+            parameters: parameters of the chain and its emissions.
+            emission: the emission of the states.
+            batch: n sequences.
+        """
+
+    def emitted(self, emission: Emission, names: list[Any], least: float) -> Emitted:
+        """Return a description of the emissions' parameters, which says which of them have standard errors.
+
+        Args:
+            emission: the emission of the states.
             names: names of features or symbols.
             least: probabilities below this, or above one minus this, count as on the boundary, and are not estimated.
         """
@@ -440,7 +575,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
         Args:
             parameters: the estimates.
-            emission: the emission of the observation.
+            emission: the emission of the states.
             names: names of features or symbols.
             corpus: training data, in float64 on the CPU.
             scaling: scaling of inputs, or None where nothing is regressed on inputs.
@@ -463,32 +598,51 @@ class HiddenChain(ABC, Generic[TrellisT]):
     # -- checks --------------------------------------------------------------------------------------------
 
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
-        """Raise ``ValueError`` if tied or frozen parameters do not go with the algorithm or the observation."""
+        """Raise ``ValueError`` if tied or frozen parameters do not go with the algorithm or the observation.
+
+        Args:
+            algorithm: name of the algorithm that learns the parameters.
+            observation: family of the distributions that the states emit from.
+        """
         self.options.check_together(observation)
 
     def check_start(self, parameters: Parameters, emission: Emission, length: str) -> None:
-        """Raise ``ValueError`` if EM cannot continue from these parameters under the options of the chain.
+        """Raise ``ValueError`` if EM cannot continue from given parameters under the options of the chain.
 
-        ``length`` is ``"given"`` or ``"stop"``, the model's argument.
+        Args:
+            parameters: the parameters, which may break the topology or tied states.
+            emission: the emission of the states.
+            length: ``"given"`` or ``"stop"``, the model's argument.
         """
         self.options.check_start(parameters, length)
 
     @property
     def n_rows(self) -> int:
-        """The number of rows of ``Parameters.transition``; row r leads from state r mod K."""
+        """Number of rows of ``Parameters.transition``; row r leads from state r mod K."""
         return self.n_states
 
     def reordered(self, parameters: Parameters, order: Tensor) -> Parameters:
-        """Return the parameters with states renumbered: the new state i is the old state ``order[i]``."""
+        """Return ``parameters`` with states renumbered: the new state i is the old state ``order[i]``.
+
+        ``order`` is a permutation of the K states, ``(K,)`` integers.
+        """
         return parameters.take(order)
 
     @property
     def arrays_of_file(self) -> tuple[str, ...]:
-        """Names of arrays that a file of this chain has beside initial, transition, final and table."""
+        """Names of arrays that a file of this chain has beside ``initial``, ``transition``, ``final`` and ``table``."""
         return ()
 
     def parameters_of_file(self, arrays: Mapping[str, np.ndarray], emission: Emission) -> Parameters:
-        """Return the parameters stored in a file as ``arrays``; raises ``ValueError`` if they are not valid."""
+        """Return the parameters that a file stores as arrays by name.
+
+        Args:
+            arrays: the arrays of the file.
+            emission: the emission of the states.
+
+        Raises:
+            ValueError: arrays are missing, or are no valid parameters of this chain.
+        """
         chosen = (self.inputs.transition, self.inputs.emission, self.inputs.start)
         names = ("transition_slopes", "table_slopes", "initial_slopes")
         slopes = [*(name for name, columns in zip(names, chosen, strict=True) if columns), *self.arrays_of_file]
@@ -499,26 +653,35 @@ class HiddenChain(ABC, Generic[TrellisT]):
         return parameters
 
     def check_parameters(self, parameters: Parameters, emission: Emission) -> None:
-        """Raise ``ValueError`` for parameters of a file that no fit could have learned."""
+        """Raise ``ValueError`` for parameters, read from a file, that no fit could have learned.
+
+        ``emission`` is the emission of the states.
+        """
         emission.observation.check_table(parameters.table, emission.size)
 
     def on_floor(self, emission: Emission, table: Tensor, factor: float) -> Tensor:
-        """Return the table with each variance that is at its lower bound moved to ``factor`` times that bound."""
+        """Return the parameters of the emissions with each variance that is at its lower bound moved.
+
+        Args:
+            emission: the emission of the states.
+            table: parameters of the states, a row for each, ``(K, P)``.
+            factor: the moved variances are this times their lower bound.
+        """
         return emission.observation.on_floor(table, emission.size, factor)
 
     @property
     def way_out(self) -> str:
-        """The end of the error message for a sequence of probability zero: advice on what to change."""
+        """End of the error message for a sequence of probability zero: advice on what to change."""
         return WAY_OUT
 
     @property
     def needs_of_path(self) -> str:
-        """A phrase for an error message: what must hold so that some path goes through the given labels."""
+        """Phrase for an error message, which says what must be possible so that some path goes through given labels."""
         return "a transition or an emission that it would need"
 
     @property
     def checks_of_path(self) -> str:
-        """A phrase for an error message: the attributes to look at if no path goes through the given labels."""
+        """Phrase for an error message, which names the attributes to look at if no path goes through given labels."""
         return "transition_"
 
     def refuse(self, impossible: Sequence[int]) -> None:
@@ -528,21 +691,36 @@ class HiddenChain(ABC, Generic[TrellisT]):
     # -- in the long run -----------------------------------------------------------------------------------
 
     def stationary(self, parameters: Parameters, emission: Emission) -> np.ndarray:
-        """Return the fraction of steps that a long sequence spends in each state, ``(K,)``."""
+        """Return the fraction of steps that a long sequence spends in each state, ``(K,)``.
+
+        Args:
+            parameters: parameters of the chain.
+            emission: the emission of the states, read by chains whose durations it holds.
+        """
         p = parameters
         return stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
 
     def transitions_at(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        """Return the transition probabilities into N steps with the standardised inputs ``(N, U)``, ``(N, K, K)``."""
+        """Return the transition probabilities into N steps with given inputs, ``(N, K, K)``.
+
+        Args:
+            parameters: parameters of the chain, with slopes on inputs.
+            inputs: standardised inputs of the steps, ``(N, U)``.
+        """
         assert parameters.transition_slopes is not None, "it depends on inputs"
         return log_transitions(parameters.transition, parameters.transition_slopes, inputs).exp()
 
     def mean_durations(self, parameters: Parameters, emission: Emission) -> np.ndarray:
-        """Return the mean number of steps of a visit to each state, ``(K,)``; infinite where it is never left."""
+        """Return the mean number of steps of a visit to each state, ``(K,)``; infinite where it is never left.
+
+        Args:
+            parameters: parameters of the chain.
+            emission: the emission of the states, read by chains whose durations it holds.
+        """
         with np.errstate(divide="ignore"):
             return np.asarray(1 / (1 - np.diag(parameters.transition.numpy())))
 
 
 def is_impossible(log_belief: Tensor) -> bool:
-    """Return True if the log-probabilities of all states are -inf."""
+    """Return True if the log-probabilities of all states, ``log_belief (K,)``, are -inf."""
     return float(log_belief.max()) == -math.inf

@@ -33,10 +33,11 @@ MARKOV = MarkovChain(ChainArguments(1))  # whose inference is that of any first-
 
 
 class ExpandedChain(HiddenChain[Trellis]):
-    """A chain of K states that is computed as a first-order chain over S *places*, each belonging to one state.
+    """Base class of chains of K states that are computed as a first-order Markov chain over S *places*.
 
-    For a second-order chain, a place is a pair of states. A place emits as its state does. To add one, define the
-    abstract methods here. Different paths of places must have different states, given the first place of each state.
+    Each place belongs to one state and emits as that state does; for a second-order chain, a place is a pair of states.
+    To add a chain, define the abstract methods here. Different paths of places must have different paths of states,
+    given that they start in the same place of their first state.
     """
 
     # -- what a chain defines ----------------------------------------------------------------------------------
@@ -44,26 +45,27 @@ class ExpandedChain(HiddenChain[Trellis]):
     @property
     @abstractmethod
     def state_of_place(self) -> Tensor:
-        """The number of the state that each place belongs to, ``(S,)`` integers."""
+        """Number of the state that each of the S places belongs to, ``(S,)`` integers."""
 
     @abstractmethod
     def places(self, parameters: Parameters) -> Parameters:
-        """Return the chain over S places: ``initial (S,)``, ``transition (S, S)`` and ``final (S,)`` or None.
+        """Return the parameters of the first-order chain over S places that these parameters of the chain stand for.
 
-        It is differentiable in ``parameters``. The table is that of the states, ``parameters.table``.
+        They are ``initial (S,)``, ``transition (S, S)`` and ``final (S,)`` or None, differentiable in ``parameters``.
+        The table stays that of the K states, ``parameters.table``.
         """
 
     @abstractmethod
     def places_of_path(self, path: Tensor) -> Tensor:
-        """Return the places ``(T,)`` that a path of states ``(T,)`` goes through."""
+        """Return the places, ``(T,)`` integers, that a path of states ``path (T,)`` goes through."""
 
     @abstractmethod
     def counts(self, of_places: Expectations) -> Expectations:
-        """Return the expected counts of this chain's parameters, given those of the chain over places."""
+        """Return the expected counts of this chain, given those of the chain over places, ``of_places``."""
 
     @abstractmethod
     def from_first_order(self, guess: Parameters) -> Parameters:
-        """Return parameters of this chain from which EM can start, given those of a first-order chain of K states."""
+        """Return parameters from which EM can start, given those of a first-order chain of K states, ``guess``."""
 
     # -- inference -----------------------------------------------------------------------------------------
 
@@ -75,7 +77,7 @@ class ExpandedChain(HiddenChain[Trellis]):
         return replace(self.places(parameters), table=parameters.table[self.state_of_place])
 
     def _of_states(self, rows: Tensor) -> Tensor:
-        """Return probabilities of places ``(..., S)`` summed to probabilities of states ``(..., K)``."""
+        """Return probabilities of states, ``(..., K)``, as sums of the probabilities of places, ``rows (..., S)``."""
         return rows.double() @ self._has_state
 
     def observed_table(self, emission: Emission, table: Tensor) -> Tensor:
@@ -93,7 +95,7 @@ class ExpandedChain(HiddenChain[Trellis]):
         return len(self.state_of_place)
 
     def _with_places(self, batch: PackedBatch) -> PackedBatch:
-        """Return the batch with its known states, if any, turned into masks of the places that belong to them."""
+        """Return ``batch`` with its known states, if any, as masks of the places that belong to them."""
         if batch.states is None:
             return batch
         return replace(batch, states=possible_states(batch.states, self.n_states)[:, self.state_of_place])
@@ -131,7 +133,10 @@ class ExpandedChain(HiddenChain[Trellis]):
         return [self.state_of_place[path] for path in paths], log_prob
 
     def last_beliefs(self, trellis: Trellis) -> list[Tensor]:
-        """Return log p(place of the last step | x) of each sequence, ``(S,)``; a place belongs to one state."""
+        """Return log p(place of the last step | x) of each sequence, ``(S,)``; each of S places belongs to one state.
+
+        ``trellis`` has the parameters and densities of a batch of sequences.
+        """
         return MARKOV.last_beliefs(trellis)
 
     def states_ahead(
@@ -192,7 +197,11 @@ class ExpandedChain(HiddenChain[Trellis]):
     def mean_durations(self, parameters: Parameters, emission: Emission) -> np.ndarray:
         """Return the mean number of steps of a visit to each state, ``(K,)``.
 
-        It is the long-run probability of the state divided by that of a first step of a visit.
+        It is the long-run share of the steps spent in the state, divided by the share of first steps of visits to it.
+
+        Args:
+            parameters: parameters of the chain.
+            emission: not read.
         """
         initial, transition, final = self._arrays_of_places(parameters)
         shares, state = stationary(initial, transition, final), self.state_of_place.numpy()

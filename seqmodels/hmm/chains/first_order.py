@@ -27,9 +27,9 @@ from seqmodels.inference.chains.viterbi import best_paths, log_prob_of_paths
 
 
 class FirstOrderChain(HiddenChain[Trellis], ABC):
-    """A chain in which the next state depends on the last one, with the same transitions at all steps or not.
+    """Base class of hidden chains whose next state depends on the last one only, with a ``Trellis`` for inference.
 
-    To add one, define the methods of ``HiddenChain`` that are not here.
+    Transitions may differ from step to step. To add a chain, define the methods of ``HiddenChain`` that are not here.
     """
 
     def trellis(self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype) -> Trellis:
@@ -80,7 +80,11 @@ class FirstOrderChain(HiddenChain[Trellis], ABC):
 
     @torch.no_grad()
     def last_beliefs(self, trellis: Trellis) -> list[Tensor]:
-        """Return log p(z_T | x) of each sequence, ``(K,)`` float64, exact in every state."""
+        """Return log p(z_T | x) of the K states at the last step of each sequence, ``(K,)`` float64.
+
+        It is exact in every state, also where the probability is tiny. ``trellis`` has the parameters and densities of
+        a batch of sequences.
+        """
         if trellis.log_transitions is None:
             ran = scaled.forward(trellis)
             if not ran.failed.any() and scaled.loss_is_negligible(trellis, ran.scale):

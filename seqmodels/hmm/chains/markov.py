@@ -27,7 +27,7 @@ from seqmodels.training import StopRule
 
 @dataclass(frozen=True)
 class MarkovChain(FirstOrderChain):
-    """The Markov chain of an HMM, ``p(z) = π(z_1) Π_t a(z_t-1, z_t)``, which may be regressed on inputs."""
+    """The Markov chain of an HMM, ``p(z) = π(z_1) Π_t a(z_t-1, z_t)``, whose probabilities may depend on inputs."""
 
     def n_parameters(self, emission: Emission) -> int:
         free = self.options.free_rows(self.n_states)

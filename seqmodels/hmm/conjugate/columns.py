@@ -16,9 +16,11 @@ from seqmodels.observations import Columns
 
 
 class ColumnsFamily(ConjugateFamily):
-    """The prior of ``Columns``: those of its groups, independent of each other.
+    """The prior of ``Columns``, an emission distribution of independent groups of features: a prior of each group by
+    itself.
 
-    ``hyper`` holds the hyperparameters of the groups side by side. The family is conjugate where every part is.
+    The hyperparameters of the groups stand side by side, in one row for each state. The family is conjugate if that of
+    every group is.
 
     Args:
         parts: prior of each group of features.
@@ -88,7 +90,14 @@ class ColumnsFamily(ConjugateFamily):
         return self._of_each(lambda part, of_part: part.draw(of_part, generator), hyper)
 
     def raw(self, hyper: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
-        """Return the hyperparameters by name; a name that several groups share gets the number of the group."""
+        """Return the hyperparameters of parameters in raw units, arrays by name; a name that several groups have gets a
+        number.
+
+        Args:
+            hyper: hyperparameters of each of K states, ``(K, H)``, for encoded data.
+            shift: number to add to each of D encoded features times ``scale``, which gives its raw value, ``(D,)``.
+            scale: factor of each encoded feature, ``(D,)``.
+        """
         each = zip(self.groups, self._conjugate, self._split(hyper), strict=True)
         raw = [part.raw(of_part, shift[g.columns], scale[g.columns]) for g, part, of_part in each]
         return merged(raw)

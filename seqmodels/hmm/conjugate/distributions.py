@@ -9,7 +9,8 @@ from torch import Tensor
 
 
 def expected_log(concentration: Tensor) -> Tensor:
-    """Return ``E log p`` under Dirichlet distributions, ``(..., K)`` like their concentrations; -inf where one is 0.
+    """Return ``E log p`` of probabilities p with Dirichlet distributions, ``(..., K)``; -inf where the concentration is
+    0.
 
     >>> expected_log(torch.tensor([1.0, 1.0, 0.0])).round(decimals=4).tolist()
     [-1.0, -1.0, -inf]
@@ -20,9 +21,9 @@ def expected_log(concentration: Tensor) -> Tensor:
 
 
 def log_normaliser(concentration: Tensor) -> Tensor:
-    """Return ``log B(a) = Σ log Γ(a) - log Γ(Σ a)``, ``(...)``, for concentrations a ``(..., K)``; 0 is left out.
+    """Return ``log B(a) = Σ log Γ(a) - log Γ(Σ a)``, ``(...)``, the log normaliser of Dirichlet distributions.
 
-    The result is 0 where all concentrations are 0.
+    The concentrations a are ``(..., K)``. Those that are 0 are left out, and the result is 0 if all are.
     """
     total = concentration.sum(-1)
     each = torch.where(concentration > 0, torch.lgamma(torch.where(concentration > 0, concentration, 1.0)), 0.0)
@@ -39,11 +40,11 @@ def dirichlet_divergence(q: Tensor, p: Tensor) -> Tensor:
 
 
 def dirichlet_log_density(logits: Tensor, concentration: Tensor) -> Tensor:
-    """Return the log-density in nats, ``(...)``, of logits ``(..., K)`` whose softmax has a Dirichlet distribution.
+    """Return the log-density in nats, ``(...)``, of logits ``(..., K)`` whose softmax p has a Dirichlet distribution.
 
     One logit is fixed, the others are free; logits whose concentration is 0 are left out. The derivative of the
-    probabilities in the free logits is the product of all probabilities, so the log-density is ``Σ a log p - log
-    B(a)``.
+    probabilities in the free logits is the product of all probabilities, so the log-density is ``Σ a log p - log B(a)``
+    with concentrations a, ``(..., K)``.
     """
     log_p = torch.log_softmax(torch.where(concentration > 0, logits, -math.inf), -1)
     terms = concentration * torch.where(concentration > 0, log_p, 0.0)
@@ -51,7 +52,9 @@ def dirichlet_log_density(logits: Tensor, concentration: Tensor) -> Tensor:
 
 
 def gamma_divergence(a: Tensor, b: Tensor, a0: Tensor, b0: Tensor) -> Tensor:
-    """Return ``KL(Gamma(a, b) || Gamma(a0, b0))`` in nats elementwise, with shapes a, a0 and rates b, b0."""
+    """Return ``KL(Gamma(a, b) || Gamma(a0, b0))`` in nats, elementwise, for Gamma distributions of shapes a, a0 and
+    rates b, b0.
+    """
     of_shapes = (a - a0) * torch.digamma(a) - torch.lgamma(a) + torch.lgamma(a0)
     return of_shapes + a0 * (b / b0).log() + a * (b0 - b) / b
 
@@ -65,9 +68,11 @@ def log_gamma_log_density(log_values: Tensor, shape: Tensor, rate: Tensor) -> Te
 
 
 def expected_log_det(freedom: Tensor, scatter: Tensor) -> Tensor:
-    """Return ``E log|Λ|`` under Wishart distributions, ``(...)``.
+    """Return ``E log|Λ|`` of matrices Λ with Wishart distributions, ``(...)``.
 
-    ``freedom``: degrees of freedom, ``(...)``; ``scatter``: inverse scale matrices, ``(..., D, D)``.
+    Args:
+        freedom: degrees of freedom, ``(...)``.
+        scatter: inverse scale matrices, ``(..., D, D)``.
     """
     size = scatter.shape[-1]
     steps = torch.arange(size, dtype=freedom.dtype, device=freedom.device)
@@ -77,9 +82,11 @@ def expected_log_det(freedom: Tensor, scatter: Tensor) -> Tensor:
 
 
 def wishart_divergence(freedom: Tensor, scatter: Tensor, freedom0: Tensor, scatter0: Tensor) -> Tensor:
-    """Return ``KL(W(freedom, scatter) || W(freedom0, scatter0))`` in nats of Wishart distributions, ``(...)``.
+    """Return ``KL(W(freedom, scatter) || W(freedom0, scatter0))`` of Wishart distributions in nats, ``(...)``.
 
-    The arguments are degrees of freedom, ``(...)``, and inverse scale matrices, ``(..., D, D)``.
+    Args:
+        freedom, freedom0: degrees of freedom, ``(...)``.
+        scatter, scatter0: inverse scale matrices, ``(..., D, D)``.
     """
     size = scatter.shape[-1]
     trace: Tensor = torch.linalg.solve(scatter, scatter0).diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -90,9 +97,13 @@ def wishart_divergence(freedom: Tensor, scatter: Tensor, freedom0: Tensor, scatt
 def wishart_log_density(factor: Tensor, freedom: Tensor, scatter: Tensor) -> Tensor:
     """Return the log-density in nats of Cholesky factors whose products ``factor @ factor.T`` are Wishart, ``(...)``.
 
-    ``factor``: lower triangular, ``(..., D, D)``, whose diagonal is parametrised by its logarithm; ``freedom``: degrees
-    of freedom, ``(...)``; ``scatter``: inverse scale matrices, ``(..., D, D)``. The Jacobian is
-    ``2^D Π L_ii^(D - i + 2)``, i from 1.
+    The density is in the entries of the factor, with the logarithms of its diagonal; the Jacobian of that change of
+    variables is ``2^D Π L_ii^(D - i + 2)``, i from 1.
+
+    Args:
+        factor: lower triangular matrices, ``(..., D, D)``.
+        freedom: degrees of freedom, ``(...)``.
+        scatter: inverse scale matrices, ``(..., D, D)``.
     """
     size = factor.shape[-1]
     logs = factor.diagonal(dim1=-2, dim2=-1).log()
@@ -111,7 +122,7 @@ def _log_wishart(freedom: Tensor, scatter: Tensor) -> Tensor:
 
 
 def draw_gamma(shape: Tensor, generator: torch.Generator) -> Tensor:
-    """Return Gamma draws of rate 1, elementwise for each ``shape``.
+    """Return random draws from Gamma distributions of rate 1, one for each element of ``shape``.
 
     Draws that underflow are raised to the smallest normal float, so that none is zero.
     """
@@ -120,7 +131,9 @@ def draw_gamma(shape: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_dirichlet(concentration: Tensor, generator: torch.Generator) -> Tensor:
-    """Return draws from Dirichlet distributions, ``(..., K)`` like their concentrations; zero where one is 0."""
+    """Return probabilities drawn from Dirichlet distributions, ``(..., K)`` like ``concentration``; zero where that is
+    0.
+    """
     allowed = concentration > 0
     draws = torch.where(allowed, draw_gamma(torch.where(allowed, concentration, 1.0), generator), 0.0)
     return draws / draws.sum(-1, keepdim=True)
@@ -129,7 +142,10 @@ def draw_dirichlet(concentration: Tensor, generator: torch.Generator) -> Tensor:
 def draw_wishart(freedom: Tensor, scatter: Tensor, generator: torch.Generator) -> Tensor:
     """Return precision matrices ``(..., D, D)`` drawn from Wishart distributions by Bartlett's (1933) decomposition.
 
-    ``freedom``: degrees of freedom, ``(...)``; ``scatter``: inverse scale matrices, ``(..., D, D)``.
+    Args:
+        freedom: degrees of freedom, ``(...)``.
+        scatter: inverse scale matrices, ``(..., D, D)``.
+        generator: random generator.
     """
     size = scatter.shape[-1]
     steps = torch.arange(size, dtype=freedom.dtype)

@@ -25,12 +25,12 @@ from seqmodels.observations import Observation
 
 
 class EmissionPrior(ABC):
-    """A prior of the output parameters of K states, with its density, which is all that a sampler needs.
+    """Abstract base of priors of the emission parameters of K states, with a density that a sampler can evaluate.
 
-    A distribution is given by ``hyper (K, H)`` float64, the H hyperparameters of each state.
+    A prior is given by the H hyperparameters of each state, a tensor ``(K, H)`` in float64.
 
     Args:
-        emission: emission of the observation, whose statistics are read.
+        emission: the emission distribution, whose sufficient statistics are read.
     """
 
     def __init__(self, emission: Emission) -> None:
@@ -39,19 +39,24 @@ class EmissionPrior(ABC):
 
     @abstractmethod
     def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
-        """Return the hyperparameters of the prior, ``(K, H)``.
+        """Return the H hyperparameters of the prior of each of K states' emission parameters, ``(K, H)``.
+
+        Args:
+            prior: the prior as the user passed it, in numbers of observations.
+            n_states: number of states, K.
 
         Raises:
-            ValueError: the numbers of ``prior`` do not fit the observation.
+            ValueError: if the numbers of ``prior`` do not fit the emission distribution.
         """
 
     @abstractmethod
     def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
-        """Return the log-density of the parameters of each state under the prior in nats, ``(K,)``, differentiable.
+        """Return the log-density of the emission parameters of each of K states under the prior in nats, ``(K,)``,
+        differentiable.
 
         Args:
-            table: output parameters of each state, ``(K, P)``.
-            hyper: hyperparameters of the prior, ``(K, H)``.
+            table: P emission parameters of each state, ``(K, P)``.
+            hyper: H hyperparameters of the prior of each state, ``(K, H)``.
 
         The density is that of free, unconstrained parameters as in ``hmm.estimates``, with one logit less than there
         are probabilities. The density of probabilities, rates, means and precisions is therefore multiplied by their
@@ -60,17 +65,19 @@ class EmissionPrior(ABC):
 
     @abstractmethod
     def near(self, table: Tensor, prior: Tensor, statistics: Statistics) -> Tensor:
-        """Return output parameters ``(K, P)`` near the mode of the posterior, where a sampler begins.
+        """Return emission parameters ``(K, P)`` near the mode of the posterior, from which a sampler starts.
 
         Args:
-            table: the fitted output parameters, ``(K, P)``.
-            prior: hyperparameters of the prior, ``(K, H)``.
+            table: P fitted emission parameters of each of K states, ``(K, P)``.
+            prior: H hyperparameters of the prior of each state, ``(K, H)``.
             statistics: expected sufficient statistics under the fitted parameters.
         """
 
 
 class ConjugateFamily(EmissionPrior):
-    """A family of distributions over the output parameters of K states, closed under Bayes' rule.
+    """Abstract base of conjugate priors: a family of distributions of the emission parameters of K states.
+
+    The posterior given the prior and expected sufficient statistics belongs to the same family.
 
     To add a family, define the abstract methods in a file of its own and register a function that makes it with
     ``@conjugate_of.register(MyObservation)``.
@@ -78,14 +85,15 @@ class ConjugateFamily(EmissionPrior):
 
     @property
     def takes_missing(self) -> bool:
-        """True if frames may have missing values."""
+        """True if frames may have missing values (NaN); by default they may."""
         return True
 
     @property
     def offset_features(self) -> list[int]:
-        """The number of the feature that each of the O offsets belongs to; -1 for one that counts once for each frame.
+        """The number of the feature that each offset belongs to; -1 for an offset that counts once for each frame.
 
-        An offset of a feature counts in the frames in which the feature is observed.
+        Offsets are numbers that the E-step of variational Bayes adds to log-densities. That of a feature counts in the
+        frames in which the feature is observed.
         """
         return list(range(self.size))
 
@@ -93,58 +101,78 @@ class ConjugateFamily(EmissionPrior):
         return self.mean(self.updated(prior, statistics))
 
     def expected_emission(self, hyper: Tensor, fixed: Tensor) -> tuple[Emission, Tensor]:
-        """Return an emission and a table whose densities are ``exp(E log p(x))`` under the posterior ``hyper``.
+        """Return an emission and its parameters whose densities are ``exp(E log p(x))``, for the E-step of variational
+        Bayes.
 
-        The table ``(K, P + O)`` has output parameters and O offsets, as ``expected`` returns them. ``fixed (K, P)`` has
-        the output parameters of the states whose emission is frozen.
+        The expectation is over the posterior of the emission parameters. The parameters that are returned, ``(K, P +
+        O)``, are P emission parameters of each of K states, then O offsets that are added to log-densities.
+
+        Args:
+            hyper: H hyperparameters of the posterior of each state, ``(K, H)``.
+            fixed: emission parameters ``(K, P)`` in which states with a frozen emission have its values.
         """
         return ExpectedEmission(self.emission, self.offset_features), torch.cat(self.expected(hyper), 1)
 
     @abstractmethod
     def updated(self, prior: Tensor, statistics: Statistics) -> Tensor:
-        """Return the hyperparameters of the posterior, ``(K, H)``, given the prior and expected statistics.
+        """Return the hyperparameters of the posterior, ``(K, H)``: those of the prior, updated by expected statistics.
 
-        ``prior``: hyperparameters of the prior, ``(K, H)``; ``statistics``: expected sufficient statistics from
-        ``Emission.statistics``.
+        Args:
+            prior: H hyperparameters of the prior of each of K states, ``(K, H)``.
+            statistics: expected sufficient statistics of the emissions, as ``Emission.statistics`` returns them.
         """
 
     @abstractmethod
     def expected(self, hyper: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the output parameters and offsets that give ``exp(E log p(x))``, the expectation under ``hyper``.
+        """Return emission parameters and offsets whose density is ``exp(E log p(x))`` under the distribution ``hyper``.
+
+        Args:
+            hyper: H hyperparameters of each of K states, ``(K, H)``.
 
         Returns:
-            A table ``(K, P)``, and offsets to add to its log-densities, ``(K, O)``, as ``offset_features`` says.
+            P emission parameters of each state, ``(K, P)``, and O numbers to add to its log-densities, ``(K, O)``,
+            which belong to the features that ``offset_features`` names.
         """
 
     @abstractmethod
     def divergence(self, hyper: Tensor, prior: Tensor) -> Tensor:
-        """Return ``KL(posterior || prior)`` of each state in nats, ``(K,)``.
+        """Return ``KL(posterior || prior)`` of the emission parameters of each of K states in nats, ``(K,)``.
 
-        ``hyper`` and ``prior`` are the hyperparameters of posterior and prior.
+        Args:
+            hyper: H hyperparameters of the posterior of each state, ``(K, H)``.
+            prior: those of the prior, ``(K, H)``.
         """
 
     @abstractmethod
     def mean(self, hyper: Tensor) -> Tensor:
-        """Return output parameters ``(K, P)`` at the posterior mean of probabilities, rates, means and precisions."""
+        """Return emission parameters ``(K, P)`` at the mean of probabilities, rates, means and precisions.
+
+        The mean is that of the distribution with hyperparameters ``hyper (K, H)``, such as the posterior.
+        """
 
     @abstractmethod
     def draw(self, hyper: Tensor, generator: torch.Generator) -> Tensor:
-        """Return output parameters ``(K, P)`` drawn from the distribution with hyperparameters ``hyper (K, H)``."""
+        """Return emission parameters ``(K, P)`` drawn at random from the distribution with hyperparameters ``hyper (K,
+        H)``.
+        """
 
     @abstractmethod
     def raw(self, hyper: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
-        """Return the hyperparameters for parameters in raw units, arrays by name.
+        """Return the hyperparameters of the emission parameters in raw units of the data, arrays by name.
 
-        The raw value of a feature is its encoded value times ``scale (D,)`` plus ``shift (D,)``.
+        Args:
+            hyper: H hyperparameters of each of K states, ``(K, H)``, for encoded data.
+            shift: number to add to each of D encoded features times ``scale``, which gives its raw value, ``(D,)``.
+            scale: factor of each encoded feature, ``(D,)``.
         """
 
 
 @singledispatch
 def conjugate_of(observation: Observation, size: int) -> ConjugateFamily:
-    """Return the conjugate family of an observation over ``size`` features or symbols.
+    """Return the conjugate family of priors of an emission distribution over ``size`` features or symbols.
 
     Raises:
-        ValueError: the observation has no conjugate prior, or has a prior of its own.
+        ValueError: if the observation has no conjugate prior, or has a prior of its own.
     """
     raise ValueError(
         f"{observation!r} has no conjugate prior here; use Categorical, Bernoulli, Poisson, a GaussianMixture with "
@@ -153,9 +181,13 @@ def conjugate_of(observation: Observation, size: int) -> ConjugateFamily:
 
 
 def refuse_other_prior(name: str, value: Any, without: Any) -> None:
-    """Raise ``ValueError`` if an observation has a prior or a background, which variational Bayes would ignore.
+    """Raise ``ValueError`` if an emission distribution has a prior of its own or a background, which variational Bayes
+    ignores.
 
-    ``name``: the observation's argument; ``value``: its value; ``without``: the value that means no prior.
+    Args:
+        name: name of the argument that sets the prior or background.
+        value: its value.
+        without: the value that means that there is none.
     """
     if value != without:
         raise ValueError(
@@ -167,12 +199,12 @@ def refuse_other_prior(name: str, value: Any, without: Any) -> None:
 class ExpectedEmission(Emission):
     """An emission whose densities are ``exp(E log p(x))`` under a posterior, for the E-step of variational Bayes.
 
-    Tables are ``(K, P + O)``: the P columns of the inner emission, then O columns of offsets that are added to
+    Its parameters are ``(K, P + O)`` for K states: P emission parameters of ``inner``, then O offsets that are added to
     log-densities.
 
     Args:
-        inner: the emission.
-        features: number of the feature that each offset belongs to, or -1 (``ConjugateFamily.offset_features``).
+        inner: the emission distribution.
+        features: number of the feature that each offset belongs to, or -1 for one that counts once for each frame.
     """
 
     def __init__(self, inner: Emission, features: Sequence[int]) -> None:

@@ -46,10 +46,14 @@ def _(observation: GaussianMixture, size: int) -> ConjugateFamily:
 
 
 class GaussianMixtureFamily(ConjugateFamily):
-    """The base of conjugate families of mixtures of M Gaussians in each of K states.
+    """Base class of conjugate priors of mixtures of M Gaussians in each of K states.
 
-    ``hyper (K, M H)`` holds for each component the Dirichlet concentration of its weight and then the H - 1
-    hyperparameters of its Gaussian.
+    The hyperparameters, ``(K, M H)``, are for each component the Dirichlet concentration of its weight and then the H -
+    1 hyperparameters of its Gaussian.
+
+    Args:
+        observation: the mixture.
+        size: number of features D.
     """
 
     def __init__(self, observation: GaussianMixture, size: int) -> None:
@@ -68,8 +72,8 @@ class GaussianMixtureFamily(ConjugateFamily):
         """Return the hyperparameters of a user's prior for each of M components in each of K states.
 
         Returns:
-            Concentrations of the weights, ``(K, M)``; counts and mean counts, both ``(K, M, 1)``; means and variances,
-            both ``(K, M, D)``.
+            Concentrations of the weights, ``(K, M)``; numbers of observations that variances and means count as, both
+            ``(K, M, 1)``; means and variances, both ``(K, M, D)``.
         """
         m, shape = self.observation.n_components, (n_states, self.size)
         weights = prior.concentrations("weights", (n_states, m), 1 / m)
@@ -90,15 +94,17 @@ class GaussianMixtureFamily(ConjugateFamily):
 class DiagonalMixtureFamily(GaussianMixtureFamily):
     """The conjugate family of diagonal Gaussian mixtures: normal-Gamma distributions of each feature of a component.
 
-    The hyperparameters of a feature are its mean, the count of its mean, and the shape and rate of its precision.
+    The hyperparameters of a feature are the expected mean, the number of observations that this mean counts as, and the
+    shape and rate of the Gamma distribution of the precision (inverse variance).
     """
 
     @property
     def takes_missing(self) -> bool:
-        """True if frames may have missing values, which is so for one component.
+        """True if frames may have missing values (NaN), which is so if the mixture has one component.
 
-        Each feature then has an offset of its own. With several components the offset is part of the weight, which must
-        not depend on the frame.
+        The E-step of variational Bayes adds an offset to log-densities. With one component it is a sum over the
+        observed features. With several components it is part of each component's weight, which must not depend on the
+        frame.
         """
         return self.observation.n_components == 1
 
@@ -179,8 +185,9 @@ class DiagonalMixtureFamily(GaussianMixtureFamily):
 class FullMixtureFamily(GaussianMixtureFamily):
     """The conjugate family of full-covariance Gaussian mixtures: a normal-Wishart distribution of each component.
 
-    The hyperparameters of a component are its mean, the count of its mean, and the degrees of freedom and inverse scale
-    matrix of its precision. Missing values are latent variables, distributed given the observed features of the frame.
+    The hyperparameters of a component are the expected mean, the number of observations that this mean counts as, and
+    the degrees of freedom and inverse scale matrix of the precision (inverse covariance). Missing values are latent
+    variables, distributed given the observed features of the frame.
     """
 
     @property

@@ -38,9 +38,10 @@ def _(observation: Bernoulli, size: int) -> ConjugateFamily:
 
 
 class PoissonFamily(ConjugateFamily):
-    """The conjugate family of ``Poisson``: a Gamma distribution of each rate.
+    """The conjugate family of ``Poisson``: a Gamma distribution of each mean count.
 
-    ``hyper (K, 2 D)`` holds the shapes of all features, then the rates of the Gamma distributions.
+    The hyperparameters of K states, ``(K, 2 D)``, are the shapes of the Gamma distributions of all D features, then
+    their rates.
     """
 
     def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
@@ -77,7 +78,8 @@ class PoissonFamily(ConjugateFamily):
 class BernoulliFamily(ConjugateFamily):
     """The conjugate family of ``Bernoulli``: a Beta distribution of each probability.
 
-    ``hyper (K, 2 D)`` holds the concentrations of the value 1 for all features, then the concentrations of 0.
+    The hyperparameters of K states, ``(K, 2 D)``, are the concentrations of the value 1 for all D features, then those
+    of 0.
     """
 
     def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:

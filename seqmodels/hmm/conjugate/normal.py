@@ -21,13 +21,14 @@ OFF_FLOOR = 10.0  # a width on its floor has no coordinate, so draws begin at th
 
 
 class NormalPrior(EmissionPrior):
-    """Independent normal priors of all output parameters of a state, with mean 0.
+    """A prior under which all emission parameters of a state are independent and normal with mean 0, for use by a
+    sampler.
 
-    ``hyper (K, P)`` holds their standard deviations.
+    Its hyperparameters are the standard deviations of the P emission parameters of each of K states, ``(K, P)``.
 
     Args:
-        emission: emission of the observation.
-        deviation: standard deviation of each output parameter.
+        emission: the emission distribution.
+        deviation: standard deviation of each emission parameter.
     """
 
     def __init__(self, emission: Emission, deviation: float = DEVIATION) -> None:
@@ -49,10 +50,15 @@ class NormalPrior(EmissionPrior):
 
 @singledispatch
 def prior_of(observation: Observation, size: int) -> EmissionPrior:
-    """Return the prior of an observation over ``size`` features or symbols: the conjugate one, or a normal one.
+    """Return the prior of the parameters of an emission distribution: the conjugate one if there is one, or a normal
+    one.
+
+    Args:
+        observation: the emission distribution.
+        size: number of features or symbols.
 
     Raises:
-        ValueError: the observation has no prior here, or has a prior of its own.
+        ValueError: if the observation has no prior here, or has a prior of its own.
     """
     return conjugate_of(observation, size)
 

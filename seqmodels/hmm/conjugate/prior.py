@@ -17,7 +17,8 @@ SMALLEST = 2e-3  # smallest concentration, because exp(E log p) of a smaller one
 
 @dataclass(eq=False, repr=False)
 class ConjugatePrior(Configurable):
-    """Priors of a hidden chain: Dirichlet distributions on its rows, and a prior of the emissions.
+    """Priors of the parameters of a hidden Markov model: Dirichlet distributions of its transitions, and emission
+    priors.
 
     The prior of an emission is as if each state had emitted ``count`` observations with a mean (and covariance) before:
 
@@ -30,7 +31,7 @@ class ConjugatePrior(Configurable):
       ``count * covariance / 2``; under ``"full"`` precisions are Wishart with ``count + D - 1`` degrees of freedom. In
       both, the mean of the precision is the inverse of ``covariance``. Weights are Dirichlet.
 
-    The numbers that only other chains than that of an ``HMM`` have:
+    Priors of parameters that an ``HMM`` itself does not have:
 
     - Rates of a ``ContinuousTimeHMM``: Gamma with shape ``jumps`` and rate ``time``, as if so many jumps had been seen
       in that time in the state.
@@ -46,32 +47,33 @@ class ConjugatePrior(Configurable):
     Slopes of regressions on inputs are normal around 0 with the deviation ``slopes``, for ``hmm.PosteriorHMM`` alone.
 
     Args:
-        initial: concentration of each first state, a number or ``(K,)``; ``"auto"`` means 1/K, so that all states
-            together count as one observation, and states that the data do not need empty out.
+        initial: concentration of each first state, a number or ``(K,)`` for K states; ``"auto"`` means 1/K, so that all
+            states together count as one observation, and states that the data do not need empty out.
         transition: concentration of each transition, a number or ``(K, K)``; ``"auto"`` means 1/K. Transitions that the
             topology rules out have none.
         final: concentration of the end after each state, a number or ``(K,)``; ``"auto"`` means 1/K.
         count: number of observations that the prior of an emission is worth, a number or ``(K,)``.
-        mean: mean of those observations, a number, ``(D,)`` (``(V,)`` for symbols) or ``(K, D)``, for vectors in units
-            of the standardised data; ``"auto"`` means 0 for vectors, uniform for symbols, else the observation's own
-            prior mean.
+        mean: mean of those observations, a number, ``(D,)`` for D features (``(V,)`` for V symbols) or ``(K, D)``, for
+            vectors in units of the standardised data; ``"auto"`` means 0 for vectors, uniform for symbols, else the
+            observation's own prior mean.
         mean_count: number of observations that the prior mean of a Gaussian is worth, a number or ``(K,)``.
         covariance: variances of vectors, a number, ``(D,)`` or ``(K, D)``, in units of the standardised data;
-            ``"auto"`` means ``(K M)^(-2/D)``, which divides the volume of the data equally among the components (Fraley
-            and Raftery 2007).
+            ``"auto"`` means ``(K M)^(-2/D)`` for M mixture components in each state, which divides the volume of the
+            data equally among the components (Fraley and Raftery 2007).
         weights: concentration of each weight of a mixture, a number; ``"auto"`` means 1/M.
         jumps: shape of the Gamma distribution of each rate, a number or ``(K, K)``; ``"auto"`` means 1/K.
         time: rate of that distribution, in units of the times of the data, a number or ``(K,)``; ``"auto"`` means the
             mean time between two steps of the data.
-        durations: concentration of each duration, a number, ``(D,)`` or ``(K, D)``; ``"auto"`` means 1/D.
-        mean_duration: median of mean durations, above 1, a number or ``(K,)``; ``"auto"`` means
-            ``1 + max_duration / 4``.
-        coefficients: deviation of the coefficients of a ``MarkovSwitchingAR``, a number.
-        slopes: deviation of slopes on standardised inputs, in units of the standardised data, a number.
+        durations: concentration of each duration, a number, ``(D,)`` or ``(K, D)``, with D the largest duration here;
+            ``"auto"`` means 1/D.
+        mean_duration: median of mean durations, above 1, a number or ``(K,)``; ``"auto"`` means ``1 + max_duration /
+            4``.
+        coefficients: standard deviation of the coefficients of a ``MarkovSwitchingAR``, a number.
+        slopes: standard deviation of slopes on standardised inputs, in units of the standardised data, a number.
 
     Raises:
-        ValueError: at the first use, if a concentration is below 0.002, a count or variance is not positive, or a shape
-            does not fit.
+        ValueError: at the first use, if a concentration is not above 0.002, a count or variance is not positive, or a
+            shape does not fit.
     """
 
     initial: Any = "auto"
@@ -90,12 +92,16 @@ class ConjugatePrior(Configurable):
     slopes: Any = 1.0
 
     def numbers(self, name: str, default: Any, shape: tuple[int, ...], least: float = 0.0) -> Tensor:
-        """Return the argument ``name`` as a float64 tensor of ``shape``, with leading axes broadcast.
+        """Return an argument of this prior as a float64 tensor of ``shape``, broadcast along missing leading axes.
 
-        ``default`` replaces ``"auto"``.
+        Args:
+            name: name of the argument.
+            default: value that replaces ``"auto"``.
+            shape: shape of the result.
+            least: every number must be above this one.
 
         Raises:
-            ValueError: the shape does not fit, or a number is not above ``least`` or not finite.
+            ValueError: if the shape of the argument does not fit, or a number is not above ``least`` or not finite.
         """
         value = getattr(self, name)
         if isinstance(value, str):
@@ -114,9 +120,14 @@ class ConjugatePrior(Configurable):
         return torch.as_tensor(array, dtype=torch.float64).expand(shape).clone()
 
     def concentrations(self, name: str, shape: tuple[int, ...], default: float) -> Tensor:
-        """Return the argument ``name`` as concentrations of Dirichlet distributions, float64 of ``shape``.
+        """Return an argument of this prior as concentrations of Dirichlet distributions, a float64 tensor of ``shape``.
 
-        ``default`` replaces ``"auto"``. ``ValueError`` is raised for concentrations that are not above 0.002, and for
-        shapes that do not fit.
+        Args:
+            name: name of the argument.
+            shape: shape of the result.
+            default: value that replaces ``"auto"``.
+
+        Raises:
+            ValueError: if a concentration is not above 0.002, or the shape of the argument does not fit.
         """
         return self.numbers(name, default, shape, SMALLEST)

@@ -31,59 +31,89 @@ from seqmodels.inference.chains.continuous_time import generator_of, transition_
 
 
 class RowsFamily(ABC):
-    """A family of distributions over a chain's transition and end probabilities, or rates, closed under Bayes' rule.
+    """Abstract base of conjugate priors of a chain's transition and end probabilities, or of its rates in continuous
+    time.
 
-    A distribution is held in ``Parameters`` as hyperparameters (see the module's docstring). Every method that takes
-    and returns ``Parameters`` leaves ``initial`` and ``table`` as they are.
+    A distribution is held in ``Parameters``, with hyperparameters in the place of probabilities or rates. Every method
+    that takes and returns ``Parameters`` leaves ``initial`` and ``table`` as they are.
     """
 
     @abstractmethod
     def prior(
         self, prior: ConjugatePrior, parameters: Parameters, topology: Topology, *, has_final: bool
     ) -> Parameters:
-        """Return the hyperparameters of a user's prior, in place of the probabilities of ``parameters``.
+        """Return the hyperparameters of a user's prior of transitions and ends, in the place of those of
+        ``parameters``.
 
-        They are zero for transitions that the topology forbids. ``has_final`` is True if the end is an event.
+        They are zero for transitions that the topology forbids.
+
+        Args:
+            prior: the prior as the user passed it.
+            parameters: parameters of a chain of K states, whose other fields are kept.
+            topology: which transitions are possible.
+            has_final: True if the end of a sequence is an event.
         """
 
     @abstractmethod
     def updated(self, prior: Parameters, xi: Tensor, final: Tensor) -> Parameters:
-        """Return the hyperparameters of the posterior: those of the prior, updated by expected counts.
+        """Return the hyperparameters of the posterior of transitions and ends: those of the prior, updated by expected
+        counts.
 
-        ``xi``: expected transitions, or jumps and times, ``(K, K)``; ``final``: expected ends in each state, ``(K,)``.
+        Args:
+            prior: hyperparameters of the prior, in the place of parameters.
+            xi: expected transitions; in continuous time expected jumps, with the expected time in each state on the
+                diagonal, ``(K, K)``.
+            final: expected ends in each state, ``(K,)``.
         """
 
     @abstractmethod
     def expected(self, hyper: Parameters) -> Parameters:
-        """Return the probabilities or rates ``exp(E log θ)``, the expectation under ``hyper``, for the E-step."""
+        """Return the transition and end probabilities, or rates, ``exp(E log θ)``, for the E-step of variational Bayes.
+
+        The expectation is under the distribution whose hyperparameters are in ``hyper``.
+        """
 
     @abstractmethod
     def divergence(self, hyper: Parameters, prior: Parameters) -> Tensor:
-        """Return ``KL(posterior || prior)`` of all rows together in nats, a scalar."""
+        """Return ``KL(posterior || prior)`` of all transitions and ends together in nats, as a scalar tensor.
+
+        Args:
+            hyper: hyperparameters of the posterior, in the place of parameters.
+            prior: hyperparameters of the prior, likewise.
+        """
 
     @abstractmethod
     def mean(self, hyper: Parameters) -> Parameters:
-        """Return the mean transition and end probabilities, or rates, under the distribution ``hyper``."""
+        """Return the mean transition and end probabilities, or rates, of the distribution with hyperparameters
+        ``hyper``.
+        """
 
     @abstractmethod
     def draw(self, hyper: Parameters, generator: torch.Generator) -> Parameters:
-        """Return transition and end probabilities, or rates, drawn from the distribution ``hyper``."""
+        """Return transition and end probabilities, or rates, drawn from the distribution with hyperparameters
+        ``hyper``.
+        """
 
     @abstractmethod
     def log_density(self, parameters: Parameters, prior: Parameters) -> Tensor:
-        """Return the log-density of all rows together under the prior in nats, as a differentiable scalar.
+        """Return the log-density of all transitions and ends together under the prior in nats, as a differentiable
+        scalar.
 
         It is the density of logits of the probabilities, or of logarithms of the rates.
+
+        Args:
+            parameters: the parameters of the chain.
+            prior: hyperparameters of the prior, in the place of parameters.
         """
 
     @abstractmethod
     def raw(self, hyper: Parameters) -> Mapping[str, np.ndarray]:
-        """Return the hyperparameters as arrays by name."""
+        """Return the hyperparameters of transitions and ends, or of rates, as arrays by name."""
 
 
 @dataclass(frozen=True)
 class DirichletRows(RowsFamily):
-    """Dirichlet distributions of the transition probabilities from each state, with the probability of the end."""
+    """Dirichlet distributions of the probabilities of what follows each state: the transitions and the end."""
 
     def prior(
         self, prior: ConjugatePrior, parameters: Parameters, topology: Topology, *, has_final: bool
@@ -122,10 +152,11 @@ class DirichletRows(RowsFamily):
 
 @dataclass(frozen=True)
 class GammaRates(RowsFamily):
-    """Gamma distributions of the rates of a chain in continuous time.
+    """Gamma distributions of the transition rates of a Markov chain in continuous time.
 
-    The E-step uses the rates ``exp(E log q)``, whose sum is less than the mean rate at which a state is left. It
-    therefore adds one state, into which the process is lost.
+    In ``Parameters``, ``generator`` holds the shapes off its diagonal and the rate parameter of each state's
+    distributions on it. The E-step of variational Bayes uses the rates ``exp(E log q)``, whose sum is less than the
+    mean rate at which a state is left. It therefore adds one state, into which the process is lost.
 
     Attributes:
         mean_gap: mean time between two steps, which is the default of the prior's ``time``.
@@ -177,14 +208,16 @@ class GammaRates(RowsFamily):
 
 
 def rows_of(parameters: Parameters) -> Tensor:
-    """Return transition probabilities, or their concentrations, ``(K, K)``; with ends as one more column if events."""
+    """Return transition probabilities, or their concentrations, ``(K, K)``; ``(K, K + 1)`` with ends if these are
+    events.
+    """
     if parameters.final is None:
         return parameters.transition
     return torch.cat([parameters.transition, parameters.final.unsqueeze(1)], 1)
 
 
 def logs(probabilities: Tensor, concentrations: Tensor) -> Tensor:
-    """Return logarithms of ``probabilities``, with 0 in place of the logarithm where the concentration is 0.
+    """Return logarithms of ``probabilities``, with 0 in place of the logarithm where a Dirichlet concentration is 0.
 
     There the topology forbids a transition, and the gradient of log 0 would be NaN.
     """

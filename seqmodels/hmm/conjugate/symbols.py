@@ -27,9 +27,9 @@ def _(observation: Categorical, size: int) -> ConjugateFamily:
 
 
 class CategoricalFamily(ConjugateFamily):
-    """The conjugate family of ``Categorical``: a Dirichlet distribution of the probabilities of each state.
+    """The conjugate family of ``Categorical``: a Dirichlet distribution of the symbol probabilities of each state.
 
-    ``hyper (K, V)`` holds the concentrations.
+    The hyperparameters are the concentrations of V symbols in each of K states, ``(K, V)``.
     """
 
     @property

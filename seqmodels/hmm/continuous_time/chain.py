@@ -38,7 +38,10 @@ from seqmodels.training import StopRule
 
 @dataclass(frozen=True)
 class JumpProcess(FirstOrderChain):
-    """A Markov jump process with rates Q, whose transitions over a gap of time are ``P(z_t | z_t-1) = exp(Q gap)``."""
+    """The hidden chain of a continuous-time HMM, a Markov jump process with transitions ``exp(Q t)`` over a time t.
+
+    Q is the generator, the matrix of the rates of jumps between states, whose rows sum to zero.
+    """
 
     @cached_property
     def options(self) -> ChainOptions:
@@ -68,9 +71,14 @@ class JumpProcess(FirstOrderChain):
         dtype: torch.dtype,
         past_filter: PastFilter | None = None,
     ) -> Corpus:
-        """Return the training data with the time since the step before apart from the inputs of regressions.
+        """Return encoded sequences as a ``Corpus``, in which the time since the step before is apart from other inputs.
 
-        ``examples`` have the times as their first input. The other arguments are as in ``HiddenChain.corpus``.
+        Args:
+            examples: encoded sequences, with the times of the steps as their first input.
+            emission: the emission of the states.
+            device: device of the computation.
+            dtype: precision of the densities.
+            past_filter: Kalman filter for missing values among past steps; None if none are missing.
         """
         gaps = [_gaps(e) for e in examples]
         if self.inputs.n_inputs:
@@ -90,10 +98,14 @@ class JumpProcess(FirstOrderChain):
         return ContinuousTimeCursor(parameters, observation, size, dtype)
 
     def log_transitions_ahead(self, parameters: Parameters, inputs: Tensor | None) -> Tensor | None:
-        """Return the log-transitions into each of the k steps ahead, ``(k, K, K)``; None if all take one unit of time.
+        """Return the log-probabilities of the transitions into each of the k steps after a sequence, ``(k, K, K)``.
 
-        ``inputs (1 + k, 1 + U)`` are the times and inputs of the last step and of the k steps after it. A time that is
-        NaN is one unit after the one before.
+        Return None if all of them are over one unit of time.
+
+        Args:
+            parameters: parameters of the process, with a generator.
+            inputs: times and standardised inputs of the last step and of the k steps after it, ``(1 + k, 1 + U)``; a
+                time that is NaN is one unit after the one before. None means that no times are known.
         """
         if inputs is None:
             return None
@@ -118,9 +130,16 @@ class JumpProcess(FirstOrderChain):
         generators: Sequence[torch.Generator],
         stop: StopRule,
     ) -> Iterator[Parameters]:
-        """Yield first parameters for each generator: those of an HMM, its transitions turned into rates.
+        """Yield the parameters from which each start of EM begins: those of an HMM, its transitions turned into rates.
 
-        A rate is the transition probability divided by the mean gap between steps.
+        A rate is the transition probability divided by the mean time between steps.
+
+        Args:
+            objective: the objective of EM.
+            corpus: the training data.
+            batches: batches of the corpus from which the parameters are guessed.
+            generators: one random generator for each start.
+            stop: not read.
         """
         guesses = self.first_order_guesses(objective.emission, batches, generators)
         gaps = np.concatenate([each[1:] for each in corpus.gaps or []] or [np.empty(0)])
@@ -140,7 +159,12 @@ class JumpProcess(FirstOrderChain):
         return expected_counts(parameters, emission, batch, dtype, self.refuse, self.inputs.transition)
 
     def transitions_at(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        """Return the transitions over one unit of time at inputs ``(N, U)``, ``(N, K, K)``."""
+        """Return the transition probabilities over one unit of time at N rows of inputs, ``(N, K, K)``.
+
+        Args:
+            parameters: parameters of the process, with slopes of its rates.
+            inputs: standardised inputs, ``(N, U)``.
+        """
         assert parameters.generator is not None, "of this chain"
         assert parameters.transition_slopes is not None, "it depends on inputs"
         generators = generators_at(parameters.generator, parameters.transition_slopes, inputs)
@@ -176,6 +200,10 @@ class JumpProcess(FirstOrderChain):
         """Return the mean duration of a visit to each state in units of time, ``(K,)``.
 
         It is infinite for a state that is never left.
+
+        Args:
+            parameters: parameters of the process, with a generator.
+            emission: not read.
         """
         assert parameters.generator is not None, "of this chain"
         with np.errstate(divide="ignore"):
@@ -183,7 +211,10 @@ class JumpProcess(FirstOrderChain):
 
 
 def _staying(choice: Any, n_states: int) -> Topology:
-    """Return the topology with all self-transitions allowed, because in continuous time every state may stay."""
+    """Return the topology of ``n_states`` states with all self-transitions allowed, as in continuous time.
+
+    ``choice`` is the user's argument ``topology``, of which the other transitions are kept.
+    """
     if not isinstance(choice, str | Topology) and np.shape(choice) == (n_states, n_states):
         choice = np.where(np.eye(n_states, dtype=bool), True, choice)  # a state that is never left needs it
     topology = as_topology(choice, n_states)
@@ -195,9 +226,9 @@ def _staying(choice: Any, n_states: int) -> Topology:
 
 
 def _gaps(example: Example) -> np.ndarray:
-    """Return the time of each step since the step before, ``(T,)``; 0 for the first step.
+    """Return the time of each step of ``example`` since the step before, ``(T,)``; 0 for the first step.
 
-    Times are the first column of the example's inputs. Without known times every later step has 1.
+    Times are the first column of its inputs. If it has no inputs, every later step has 1.
     """
     if example.inputs is None:
         return np.minimum(np.arange(len(example.values), dtype=np.float64), 1.0)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TimedState:
-    """The belief about ``n`` sequences after some steps.
+    """The probabilities of the K hidden states after some steps of n sequences: the state of ``ContinuousTimeCursor``.
 
     Both log-probabilities are -inf in all states once the steps are impossible.
 
@@ -53,19 +53,19 @@ class TimedState:
 
 @dataclass(frozen=True)
 class ContinuousTimeCursor(ChainCursor[TimedState]):
-    """The cursor of a continuous-time HMM, which predicts one step at a time.
+    """The cursor of a continuous-time HMM: it reads n sequences step by step and predicts the next step of each.
 
-    ``given`` tells the time of the next step. Otherwise the first step is at time 0 and every other step one unit after
-    the step before it.
-
-    ``parameters`` have a generator.
+    Its methods take and return a ``TimedState``. ``given`` tells the time of the next step. Otherwise the first step is
+    at time 0 and every other step one unit after the step before it. ``parameters`` must have a generator.
     """
 
     def given(self, state: TimedState, inputs: Tensor) -> TimedState:
-        """Return the state when the times and inputs of the next step are known.
+        """Return the state once the time and the inputs of the next step are known, before that step is predicted.
 
-        ``inputs (n, 1 + U)``: the time of the next step, and then its standardised inputs. A time of NaN is one unit
-        after the last step.
+        Args:
+            state: state of the cursor.
+            inputs: time of the next step of n sequences, and then its standardised inputs, ``(n, 1 + U)``. A time of
+                NaN is one unit after the last step.
 
         Raises:
             ValueError: a time is before the time of the last step.
@@ -83,7 +83,10 @@ class ContinuousTimeCursor(ChainCursor[TimedState]):
         return TimedState(state.log_alpha, predicted, state.time, time, state.past, others)
 
     def unseen(self, state: TimedState) -> TimedState | None:
-        """Return the state after a next step whose value is not observed; None if the observation reads past steps."""
+        """Return the state after a next step whose value is not observed; None if the observation reads past steps.
+
+        ``state`` is the state of the cursor before that step.
+        """
         if self.observation.n_past:
             return None
         total = torch.logsumexp(state.log_predicted, -1, keepdim=True)
@@ -126,7 +129,7 @@ class ContinuousTimeCursor(ChainCursor[TimedState]):
         return self._after(state, joint - finite(total), past_after), (total + peak)[:, 0]
 
     def single_steps(self) -> SingleSteps:
-        """Return the reader of one sequence's steps, which uses ``advance_and_score``."""
+        """Return a reader of the steps of one sequence, one at a time, which uses this cursor."""
         return ScoredSteps(self)
 
     @cached_property
@@ -155,6 +158,10 @@ class ContinuousTimeCursor(ChainCursor[TimedState]):
         """Return the distribution of each of the next k steps, one unit of time apart, given only the steps so far.
 
         Return None if the observation depends on past steps.
+
+        Args:
+            state: state of the cursor after the steps so far.
+            k: number of steps ahead.
         """
         predictions = []
         for _ in range(k):
@@ -204,17 +211,26 @@ class ContinuousTimeCursor(ChainCursor[TimedState]):
     def draw_path(
         self, state: TimedState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Return an iterator over draws of the next ``n_steps`` steps, one unit of time apart.
+        """Return an iterator over random draws of the next steps, one unit of time apart.
 
-        Return None where ``draw_path_given`` does.
+        Hidden states are drawn first, and then what they emit. Return None if the observation depends on past steps or
+        on inputs, if rates depend on inputs, or if tensors are not on a CPU.
+
+        Args:
+            state: state of the cursor after the steps so far of n sequences.
+            n_steps: number of steps.
+            generator: random generator.
+            may_end: has no effect, because ends are no events.
         """
         return self.draw_path_given(state, state.next_time[:, None, None][:, :0], n_steps, generator, may_end=may_end)
 
     def _over(self, log_alpha: Tensor, gaps: Tensor, inputs: Tensor | None) -> Tensor:
-        """Return the log-probabilities of the states ``(n, K)`` after gaps of time ``(n,)`` without observations.
+        """Return the log-probabilities of the states after times without observations, ``(n, K)``.
 
-        ``log_alpha``: log-probabilities before the gaps, ``(n, K)``; ``inputs``: standardised inputs that hold over the
-        gaps, ``(n, U)``, or None.
+        Args:
+            log_alpha: log-probabilities of the states before these times, ``(n, K)``.
+            gaps: how long each time is, ``(n,)``.
+            inputs: standardised inputs that hold over these times, ``(n, U)``, or None.
         """
         slopes = self.parameters.transition_slopes
         if self._chain is not None and slopes is None:
@@ -247,7 +263,7 @@ def gaps_between(first: Tensor, times: Tensor, n_gaps: int) -> Tensor:
 
 
 def refuse_back(before: Tensor, time: Tensor) -> None:
-    """Raise ``ValueError`` if a ``time`` is smaller than the one ``before`` it."""
+    """Raise ``ValueError`` if an entry of ``time`` is smaller than that of ``before``, the time of the step before."""
     goes_back = time < before
     if bool(goes_back.any()):
         raise ValueError(

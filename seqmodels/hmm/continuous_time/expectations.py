@@ -35,8 +35,8 @@ def expected_counts(
         emission: the emission of the states.
         batch: some sequences.
         dtype: precision of the densities.
-        refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
-            any.
+        refuse: function that is called with the numbers of sequences of probability zero, and raises ``ValueError`` if
+            there are any.
         columns: columns of the inputs that rates depend on.
     """
     memo, statistics = None, tuple[Tensor, ...]()

@@ -37,8 +37,9 @@ class ContinuousTimeHMM(HiddenChainModel):
     """A hidden Markov model in continuous time, for observations at irregular times, fitted by EM.
 
     ``p(x | times) = Σ_z π(z_1) b_{z_1}(x_1) Π_n [exp(Q (t_n - t_n-1))]_{z_n-1, z_n} b_{z_n}(x_n)``. The hidden state is
-    a Markov jump process with rates Q, which runs on between observations (Liu et al. 2015, *Efficient learning of
-    continuous-time hidden Markov models for disease progression*, NeurIPS 28).
+    a Markov jump process: it jumps from state k to state l at the rate ``q_kl`` of the generator matrix Q, and runs on
+    between observations (Liu et al. 2015, *Efficient learning of continuous-time hidden Markov models for disease
+    progression*, NeurIPS 28).
 
     The model reads the ``times`` of ``Sequences``, which are numbers or dates. Without times the steps are at 0, 1, 2,
     ..., and the model is an ``HMM`` with ``transition = exp(Q)``. Times are conditions, as inputs are: scores are
@@ -78,8 +79,7 @@ class ContinuousTimeHMM(HiddenChainModel):
     ``observation`` is any that an ``HMM`` has, with the same meaning of ``"auto"``. The recursions are float64;
     ``dtype`` is the precision of the densities. Times determine how long a sequence is, so its end is no event:
     ``length`` is ``"given"``. ``sample``, ``predict_next`` and ``forecast`` take ``times``, ``stream().update`` takes a
-    ``time``. The other arguments are described in ``SequenceModel``; ``validation`` is
-    scored once, at the end.
+    ``time``. The other arguments are described in ``SequenceModel``; ``validation`` is scored once, at the end.
 
     After a fit these attributes are in raw units: ``initial_ (K,)``, ``generator_ (K, K)``, which is Q and has rows
     that sum to zero, ``rates_ (K, K)`` off its diagonal, ``mean_holding_times_ (K,)``, ``transition_ (K, K)`` over one
@@ -149,17 +149,19 @@ class ContinuousTimeHMM(HiddenChainModel):
             raise ValueError("the file has no scaling of times in the model's date_unit")
 
     def transition_over(self, gap: float | np.ndarray, inputs: Any = None) -> np.ndarray:
-        """Return the probability of each state a ``gap`` of time after each state, ``(K, K)``; ``(..., K, K)`` for an
-        array.
+        """Return the probability of being in state j a given time after being in state i, ``(K, K)``.
 
         Args:
-            gap: a length of time, or an array of them.
-            inputs: for rates that depend on inputs, their values over the gaps in the forms of ``generator_at``, one
-                row for each gap, or for all rows one gap; the result is ``(n, K, K)``. None stands for their mean.
+            gap: a length of time in the model's unit of time, or an array ``(...)`` of them.
+            inputs: for rates that depend on inputs, the raw values of the U inputs over each of n gaps, ``(n, U)``, or
+                a mapping from names of inputs to their values; one gap holds for all rows. None stands for their mean.
+
+        Returns:
+            ``(K, K)`` for one gap, ``(..., K, K)`` for an array of them, and ``(n, K, K)`` with inputs.
 
         Raises:
-            ValueError: a gap is negative or not finite; as many gaps as rows of inputs are wanted; no rate depends on
-                inputs.
+            ValueError: a gap is negative or not finite, the numbers of gaps and rows of inputs differ, or inputs are
+                given but no rate depends on inputs.
         """
         gaps = numbers_of("gap", gap)
         if not (np.isfinite(gaps).all() and (gaps >= 0).all()):
@@ -173,10 +175,12 @@ class ContinuousTimeHMM(HiddenChainModel):
         return p.numpy().reshape(*gaps.shape, *self._generator.shape)
 
     def generator_at(self, inputs: Any) -> np.ndarray:
-        """Return the generator of the process while inputs have given values, ``(n, K, K)``.
+        """Return the generator of the process (rates of jumps from state i to j) at given inputs, ``(n, K, K)``.
+
+        The diagonal is minus the sum of the other rates of its row.
 
         Args:
-            inputs: ``(n, U)`` raw values, or a mapping from names of inputs to their values.
+            inputs: n rows of raw values of the U inputs, ``(n, U)``, or a mapping from names of inputs to their values.
 
         Raises:
             ValueError: no rate depends on inputs; inputs are missing, or have another shape.
@@ -190,7 +194,8 @@ class ContinuousTimeHMM(HiddenChainModel):
     def generator_slopes_(self) -> np.ndarray:
         """Change of the logarithm of each rate for one unit of each raw input, ``(K, K, U)``, as in R's msm.
 
-        Inputs are in the order of ``input_names_`` without the time. Rates that are zero, and the diagonal, have zeros.
+        The U inputs are in the order of ``input_names_`` without the time. Rates that are zero, and the diagonal, have
+        zeros. ``AbsentAttributeError`` is raised if rates depend on no inputs.
         """
         slopes, scaling = self.parameters_.transition_slopes, self._effects_scaling
         if slopes is None or scaling is None:
@@ -199,7 +204,10 @@ class ContinuousTimeHMM(HiddenChainModel):
 
     @property
     def transition_slopes_(self) -> np.ndarray:
-        """Absent, because inputs change rates and not the log-odds of transitions: see ``generator_slopes_``."""
+        """Not available for this model, whose inputs change rates and not log-odds: ``AbsentAttributeError`` is raised.
+
+        ``generator_slopes_`` has the effects of inputs on rates.
+        """
         raise AbsentAttributeError(
             f"inputs of {a_or_an(type(self))} change its rates; see generator_slopes_ and generator_at"
         )
@@ -214,13 +222,14 @@ class ContinuousTimeHMM(HiddenChainModel):
     def generator_(self) -> np.ndarray:
         """Generator Q of the process, ``(K, K)``: expected jumps from state i to j per unit of time.
 
-        Rows sum to zero.
+        The diagonal is minus the rate of leaving the state, so that rows sum to zero. If rates depend on inputs, it
+        holds where all inputs are at their mean.
         """
         return self._generator.numpy()
 
     @property
     def rates_(self) -> np.ndarray:
-        """Rates of jumps from state i to state j, ``(K, K)``, with zeros on the diagonal."""
+        """Rates of jumps from state i to state j per unit of time, ``(K, K)``, with zeros on the diagonal."""
         return np.asarray(self.generator_ - np.diag(self.generator_.diagonal()))
 
     @property
@@ -257,20 +266,36 @@ class ContinuousTimeHMM(HiddenChainModel):
         """Return a fitted model with the given parameters, in raw units.
 
         Args:
-            generator: rates of jumps per unit of time, ``(K, K)``; rows sum to zero.
+            generator: rates of jumps from state i to state j per unit of time, ``(K, K)``, with minus their sum on the
+                diagonal, so that rows sum to zero.
             initial: probabilities of the first state, ``(K,)``. None is the distribution that ``start`` determines: by
                 default the stationary one, and under ``"free"`` the uniform one.
-            weights, means, covariances, covariance_type, emission, probabilities, rates, encoding, observation: the
-                emissions, as in ``HMM.from_parameters``; ``rates`` are the rates of counts, not of jumps.
-            generator_slopes, emission_slopes, initial_slopes: effects of inputs, ``(K, K, U)``, ``(K, D, U)`` and
-                ``(K, U)``, as in the attributes of these names, for one unit of each raw input; None means none. They
-                depend on all inputs, unless ``input_effects`` names some.
-            inputs: the U inputs by name, as in ``HMM.from_parameters``, or a scaling of them without times.
+            weights: weights of Gaussian mixtures of M components, ``(K, M)``; without them M is 1 and the axis M is
+                left out.
+            means: means of D features, ``(K, M, D)``.
+            covariances: by ``covariance_type`` ``(K, M, D)`` (diag), ``(K, M, D, D)`` (full), ``(D, D)`` (tied),
+                ``(K, M)`` or ``(K, M, D)`` (spherical).
+            covariance_type: form of ``covariances``: ``"diag"``, ``"full"``, ``"tied"`` or ``"spherical"``.
+            emission: probabilities of V symbols (``Categorical``), ``(K, V)``, instead of a mixture.
+            probabilities: probabilities of bits (``Bernoulli``), ``(K, D)``, instead of a mixture.
+            rates: rates of counts (``Poisson``), not of jumps, ``(K, D)``, instead of a mixture.
+            generator_slopes: change of the logarithm of each rate of jumps for one unit of each of U raw inputs,
+                ``(K, K, U)``; None if rates depend on no inputs. Here and for the other slopes, that part of the model
+                depends on all inputs, unless ``input_effects`` names some.
+            emission_slopes: change of the emissions of each state for one unit of each raw input, ``(K, D, U)``; None
+                if emissions depend on no inputs.
+            initial_slopes: change of the log-odds of starting in a state for one unit of each raw input of the first
+                step, ``(K, U)``; None if the first state depends on no inputs.
+            inputs: the U inputs by name, each with its value where the other parameters hold, such as
+                ``{"heat": 20.0}``; or an ``InputScaling`` of them, from which times are left out.
+            encoding: a fitted encoding, or None for one that fits the emissions.
+            observation: observation with the options of the M-step, for a ``fit`` that continues with
+                ``warm_start=True``; None takes their defaults.
             options: other arguments of ``ContinuousTimeHMM``.
 
         Raises:
-            ValueError: rows do not sum to zero, rates are negative, or ``HMM.from_parameters`` would raise it for the
-                emissions or for effects of inputs.
+            ValueError: rows do not sum to zero, rates are negative, shapes do not fit, values are out of range, or
+                slopes and inputs do not go together.
         """
         q = checked_generator(generator)
         k = len(q)

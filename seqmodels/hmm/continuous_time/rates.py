@@ -37,13 +37,15 @@ HALVINGS = 30  # most halvings of a step that does not improve
 
 
 class RateObjective(OwnMStep):
-    """The objective of EM for a jump process: as for an HMM, with transitions that follow from a generator."""
+    """The objective of EM for a jump process in continuous time, which learns a generator in place of transitions."""
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
         """Return the parameters that maximise the objective given the expected counts: the M-step.
 
-        ``expectations.xi (K, K)`` holds the expected jumps between states, and on its diagonal the expected time in
-        each state.
+        Args:
+            parameters: parameters before the step.
+            expectations: expected counts; ``xi (K, K)`` holds the expected jumps between states, and on its diagonal
+                the expected time in each state.
         """
         objective, generator = self.of_chain, parameters.generator
         assert generator is not None
@@ -61,10 +63,15 @@ class RateObjective(OwnMStep):
 
 
 def with_generator(parameters: Parameters, generator: Tensor, start: Start) -> Parameters:
-    """Return the parameters with a new generator ``(K, K)``, and with the probabilities that follow from it.
+    """Return the parameters with a new generator, and with the probabilities that follow from it.
 
     These are the transitions over one unit of time and, if ``start`` is ``"stationary"``, the distribution of the first
     state.
+
+    Args:
+        parameters: the parameters, whose other arrays are kept.
+        generator: rates of jumps between states, with rows that sum to zero, ``(K, K)``.
+        start: how the distribution of the first state is determined.
     """
     one = generator.new_ones(1)
     initial = stationary_of_generator(generator) if start == "stationary" else parameters.initial
@@ -95,7 +102,9 @@ def maximised_rates(generator: Tensor, path: Tensor, is_free: Tensor, first: Ten
 def _corrected(before: Tensor, plain: Tensor, jumps: Tensor, time: Tensor, is_free: Tensor, first: Tensor) -> Tensor:
     """Return rates ``(K, K)`` that maximise F if the first state has the stationary distribution of the process.
 
-    F is the objective in the module's docstring; the result's F is at least that of ``before`` and of ``plain``.
+    With rates q, expected jumps n, times τ and first states f, and the stationary distribution π that q implies, F is
+    ``Σ_k f_k log π_k + Σ_kl (n_kl log q_kl - q_kl τ_k)``. The result's F is at least that of ``before`` and of
+    ``plain``.
 
     Args:
         before: rates before the M-step, ``(K, K)``.
@@ -136,8 +145,10 @@ def _corrected(before: Tensor, plain: Tensor, jumps: Tensor, time: Tensor, is_fr
 def _influence(rates: Tensor, first: Tensor, shares: Tensor) -> Tensor:
     """Return the vector y ``(K,)`` for which ``Σ f_k log π_k`` has the derivative ``π_k (y_l - y_k)`` by ``q_kl``.
 
-    ``rates``: the generator Q, ``(K, K)``; ``first``: expected first states f, ``(K,)``; ``shares``: its stationary
-    distribution π, ``(K,)``.
+    Args:
+        rates: rates q of jumps between states, ``(K, K)``.
+        first: expected first states f, ``(K,)``.
+        shares: stationary distribution π of the process, ``(K,)``.
     """
     generator = generator_of(rates)
     scale = rates.sum(1).mean().clamp(min=1e-300)
@@ -147,9 +158,14 @@ def _influence(rates: Tensor, first: Tensor, shares: Tensor) -> Tensor:
 
 
 def checked_generator(generator: Any) -> Tensor:
-    """Return a generator as a tensor ``(K, K)``; raise ``ValueError`` if it is no matrix of rates.
+    """Return the user's ``generator`` of a jump process as a tensor ``(K, K)``, after checking it.
 
-    The diagonal is computed anew, so that rows sum to zero exactly.
+    It has rates of jumps off the diagonal, and minus their sum on it. The diagonal is computed anew, so that rows sum
+    to zero exactly.
+
+    Raises:
+        ValueError: it is no square matrix of finite numbers, a rate off the diagonal is negative, or a row does not sum
+            to zero.
     """
     q = numbers_of("generator", generator, "(K, K)")
     if q.ndim != 2 or q.shape[0] != q.shape[1] or not len(q):

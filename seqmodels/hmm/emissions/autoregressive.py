@@ -50,7 +50,7 @@ class RegressionDesign:
     Attributes:
         columns: one column ``(past, x, 1)`` for each of the n frames without missing values, ``(pD + D + 1, n)`` in the
             precision of x; zeros in the first p steps of a sequence, which have no complete past.
-        early: indices of the columns of these first p steps.
+        early: indices of the columns of the first p steps of sequences.
         incomplete: True for frames with a missing value in themselves or in their past, ``(N,)`` bool; None if there
             are none.
     """
@@ -60,9 +60,10 @@ class RegressionDesign:
     incomplete: Tensor | None
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield slices of m columns with the quadratic features ``(F, m)`` of these columns, in float64.
+        """Yield slices of m frames (columns), each with the F quadratic features of these columns, ``(F, m)`` float64.
 
-        The features of a slice overwrite those of the slice before.
+        The features are the products of two entries, the entries, and 1. Those of a slice overwrite those of the slice
+        before.
         """
         size, n = len(self.columns) - 1, self.columns.shape[1]
         height = quadratic.n_features(size)
@@ -79,12 +80,14 @@ class RegressionDesign:
 
 @dataclass(frozen=True)
 class IncompleteFrames:
-    """Frames after the first p steps with a missing value in themselves or in their past, in float64.
+    """Frames that miss a value in themselves or in the p frames before (their past), after the first p steps; in
+    float64.
 
     Attributes:
         rows: index of each frame in the batch, ``(n,)``.
         x: the frames, NaN where missing, ``(n, D)``.
-        history, spread: mean ``(n, pD)`` and covariance ``(n, pD, pD)`` of the past of each frame.
+        history, spread: mean ``(n, pD)`` and covariance ``(n, pD, pD)`` of the past of each frame, given the values
+            observed there.
     """
 
     rows: Tensor
@@ -95,7 +98,9 @@ class IncompleteFrames:
 
 @emission_of.register(AutoregressiveGaussian)
 class AutoregressiveEmission(Emission):
-    """The emission of ``AutoregressiveGaussian``: a linear regression on the p frames before, in each state."""
+    """EM computations for ``AutoregressiveGaussian``: a linear regression of a frame on the p frames before it, in each
+    state.
+    """
 
     observation: AutoregressiveGaussian
 
@@ -270,10 +275,12 @@ class AutoregressiveEmission(Emission):
         return quadratic.sums_of_moments(products, weighted.sum(1), weights.sum(1))
 
     def log_prob_of_sums(self, table: Tensor, sums: Tensor) -> Tensor:
-        """Return the log-density of frames in each state, summed over the frames, in nats, ``(K,)``.
+        """Return the log-density of frames in each of K states, summed over the frames, in nats, ``(K,)``.
 
-        ``sums``: sums of the F quadratic features over frames that are complete and after the first p steps of their
-        sequence, as ``statistics`` returns them, ``(K, F)``.
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
+            sums: sums of F quadratic features over frames that are complete and after the first p steps of their
+                sequence, for each state, as ``statistics`` returns them, ``(K, F)``.
         """
         return (self._coefficients(table) * sums).sum(1)
 
@@ -364,9 +371,13 @@ class AutoregressiveEmission(Emission):
         return gaussian.shape_of_covariance(quadratic.clip_eigenvalues(covariance, self.observation.min_covariance))
 
     def log_prior(self, table: Tensor) -> Tensor:
-        """Return the log-density of the prior at ``table`` in nats, up to a constant.
+        """Return the log-density of the prior of the regressions in nats, up to a constant, as a differentiable scalar.
 
-        It is ``-½ ridge tr(Σ⁻¹ A Aᵀ) - ½ unit_root tr(Σ⁻¹ R Rᵀ)`` with ``R = I - A_1 - ... - A_p``, in encoded units.
+        It is ``-½ ridge tr(Σ⁻¹ A Aᵀ) - ½ unit_root tr(Σ⁻¹ R Rᵀ)`` with ``R = I - A_1 - ... - A_p``, in encoded units,
+        with coefficients A of lags 1 to p and covariance Σ of the innovations.
+
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
         """
         matrix, _, shape, *_ = self.observation.unpack(table, self.size)
         log_prior = -0.5 * self.observation.ridge * self._scaled_squares(matrix, shape)
@@ -427,12 +438,17 @@ class AutoregressiveEmission(Emission):
         return self.maximise((sums + 2 * (self.n_regressors + 1) * mean,), table)
 
     def white_noise(self, x: Tensor, is_early: Tensor, n_states: int) -> Tensor:
-        """Return output parameters ``(K, P)`` with which every state ignores the past; EM starts there.
+        """Return emission parameters ``(K, P)`` with which every state ignores the frames before; EM starts there.
 
         Every state gets the mean and covariance of all frames. The Gaussian of the first p steps of a sequence is
-        estimated from the frames where ``is_early (N,)`` is True and from ``D + 1`` pseudo-frames of the whole data.
-        Where values are missing, the variance of a feature is over its observed values, and covariances count missing
-        values as means.
+        estimated from the frames where ``is_early`` is True and from ``D + 1`` frames with the mean and covariance of
+        the whole data. Where values are missing, the variance of a feature is over its observed values, and covariances
+        count missing values as means.
+
+        Args:
+            x: N frames, ``(N, D)``, NaN where missing.
+            is_early: True for the first p frames of sequences, ``(N,)``.
+            n_states: number of states, K.
         """
         x = x.double()
         observed = ~torch.isnan(x)
@@ -489,7 +505,15 @@ class AutoregressiveEmission(Emission):
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
     ) -> Mapping[str, np.ndarray]:
-        """Return intercepts, coefficients of earlier values and innovations' standard deviations, by name ``(K,)``."""
+        """Return intercepts, coefficients of earlier values and innovations' standard deviations as columns ``(K,)`` by
+        name.
+
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
+            shift: number to add to each of D encoded features times ``scale``, which gives its raw value, ``(D,)``.
+            scale: factor of each encoded feature, ``(D,)``.
+            names: names of the features; a single ``""`` adds nothing to the name of a column.
+        """
         raw = self.raw_parameters(table, shift, scale)
         order, k = self.observation.order, len(table)
         variances = raw["covariances_"] if self.diagonal else np.diagonal(raw["covariances_"], axis1=-2, axis2=-1)

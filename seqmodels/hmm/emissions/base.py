@@ -30,21 +30,23 @@ MANY_STATES = 16  # so many states or more are not told apart by their symbols a
 
 
 class Emission(ABC):
-    """The part of EM that depends on the observation: densities of all states, expected statistics, M-step and start.
+    """Abstract base of the part of EM that depends on the emission distribution: densities, statistics, M-step and
+    start.
 
     To add one, define the abstract methods in a file of its own and put ``@emission_of.register(MyObservation)`` before
-    the class. An observation derived from ``MomentMatching`` needs no emission of its own. ``evaluate`` and
-    ``statistics`` may be called in several threads at once, each with its own frames and scratch memory.
+    the class, where ``MyObservation`` is the class of the distribution. A distribution derived from ``MomentMatching``
+    needs no emission of its own. ``evaluate`` and ``statistics`` may be called in several threads at once, each with
+    its own frames and scratch memory.
 
     The methods share these arguments:
 
-    - ``table``: output parameters of the observation, one row for each state, ``(K, P)`` float64.
-    - ``x``: encoded frames, ``(N, ...)``.
-    - ``past``: the p steps before each frame, ``(N, p, D)``; None for observations that do not depend on the past.
+    - ``table``: P parameters of the distribution in each of K states, ``(K, P)`` float64.
+    - ``x``: N encoded frames, ``(N, D)``, or symbols, ``(N,)``.
+    - ``past``: the p frames before each frame, ``(N, p, D)``; None for distributions that do not depend on them.
     - ``gamma``: posterior probability of each state in each frame, ``(N, K)``.
 
     Args:
-        observation: the observation of each state.
+        observation: the family of distributions, such as ``GaussianMixture()``.
         size: number of features D, or of symbols V.
     """
 
@@ -54,7 +56,7 @@ class Emission(ABC):
 
     @property
     def n_statistics(self) -> int:
-        """Number of tensors that ``statistics`` returns."""
+        """Number of tensors that the method ``statistics`` returns; by default one."""
         return 1
 
     @property
@@ -64,7 +66,7 @@ class Emission(ABC):
 
     @property
     def shares(self) -> bool:
-        """True if states have parameters in common, so that one table cannot hold the states of several chains."""
+        """True if states have emission parameters in common, so that several models cannot be computed side by side."""
         return False
 
     @property
@@ -74,18 +76,24 @@ class Emission(ABC):
 
     @property
     def tied_states(self) -> Tensor | None:
-        """The group number of each state, ``(K,)``, whose states the M-step gives one emission; None if it has none."""
+        """The group number of each of K states, ``(K,)``, if the M-step gives a group one emission; else None."""
         return None
 
     def is_kept(self, table: Tensor) -> Tensor:
-        """Return True for the numbers of a table ``(K, P)`` that the M-step leaves unchanged; by default none."""
+        """Return a mask ``(K, P)`` of the emission parameters that the M-step leaves unchanged; by default none.
+
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
+        """
         return torch.zeros_like(table, dtype=torch.bool)
 
     def observed(self, table: Tensor) -> Tensor:
-        """Return the columns ``(K, P)`` of a table that are output parameters of the observation, as a view.
+        """Return, as a view, the columns of ``table`` that are parameters of the emission distribution, ``(K, P)``.
 
-        ``table`` may also be the effects of U inputs on a table, ``(K, P, U)``. All columns are returned, unless the
-        table also holds other parameters of states, such as those of their durations.
+        These are all columns, unless the table also holds other parameters of states, such as those of their durations.
+
+        Args:
+            table: parameters of K states, one row for each, or their slopes on U inputs, with a last axis U.
         """
         return table
 
@@ -96,82 +104,132 @@ class Emission(ABC):
     def evaluate(
         self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
     ) -> tuple[Densities, Any]:
-        """Return the density of each frame in each state in ``dtype``, and intermediate results for ``statistics``.
+        """Return the density of each frame in each state, and intermediate results that ``statistics`` can use again.
 
-        The second result is None if there is nothing to use again; ``statistics`` may overwrite it. ``scratch`` holds
-        the arrays of both results, which are valid until it is used again.
+        The second result is None if there is nothing to use again; ``statistics`` may overwrite it.
+
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
+            x: N encoded frames, ``(N, D)``, or symbols, ``(N,)``.
+            past: the p frames before each frame, ``(N, p, D)``; None if the emission does not depend on them.
+            dtype: precision of the densities.
+            scratch: buffers that hold the arrays of both results, which are valid until it is used again.
         """
         return LogDensities(self.log_prob(table, x, past, dtype)), None
 
     def in_loops(self, table: Tensor, frames: Sequence[Tensor], dtype: torch.dtype) -> EmissionInLoops | None:
         """Return the E-step and M-step of this emission as compiled loops, or None if no loops compute in ``dtype``.
 
-        ``table``: parameters to start from; ``frames``: the frames of each batch.
+        Args:
+            table: P emission parameters of each of K states to start from, ``(K, P)``.
+            frames: the frames of each batch, ``(N, D)``.
+            dtype: precision of the computation.
         """
         return None
 
     def tie(self, table: Tensor) -> Tensor:
-        """Return the table in which every state has the first state's values of the parameters that all states share.
+        """Return emission parameters ``(K, P)`` in which all states have the first state's values of shared parameters.
 
-        Training by gradient uses it, because there each row would otherwise move by itself.
+        Training by gradient uses it, because the rows would otherwise differ. By default no parameter is shared.
+
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
         """
         return table
 
     def unbounded(self, table: Tensor) -> Tensor:
-        """Return a table as unconstrained real numbers of the same shape; ``of_unbounded`` is the inverse.
+        """Return emission parameters as unconstrained real numbers of the same shape, for training by gradient.
 
-        By default every table is allowed, and is returned unchanged.
+        The inverse is ``of_unbounded``. By default any numbers are allowed as parameters, which are returned unchanged.
+
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
         """
         return table
 
     def of_unbounded(self, numbers: Tensor) -> Tensor:
-        """Return the table that ``unbounded`` maps to the given unconstrained numbers; the map is differentiable."""
+        """Return the emission parameters ``(K, P)`` that ``unbounded`` maps to ``numbers``, differentiable in these."""
         return self.tie(numbers)
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         """Return the log-densities ``log p(x_t | state)`` of all frames and states in nats, ``(N, K)`` in ``dtype``.
 
-        Frames that are vectors come in ``dtype`` already.
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
+            x: N encoded frames in ``dtype``, ``(N, D)``, or symbols, ``(N,)``.
+            past: the p frames before each frame, ``(N, p, D)``; None if the emission does not depend on them.
+            dtype: precision of the result.
         """
         return self.observation.log_prob(table.unsqueeze(1), x, past).to(dtype).T
 
     def log_prob_by_state(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """Return scores ``(N, K)``; where EM starts, a frame is assigned to the state of its highest score.
+        """Return scores ``(N, K)`` by which EM's first guess assigns each frame to the state of its highest score.
 
         By default the scores are the log-densities of ``log_prob``.
+
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
+            x: N encoded frames, ``(N, D)``, or symbols, ``(N,)``.
+            past: the p frames before each frame, ``(N, p, D)``; None if the emission does not depend on them.
+            dtype: precision of the scores.
         """
         return self.log_prob(table, x, past, dtype)
 
     @abstractmethod
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
-        """Return the expected sufficient statistics given the posteriors ``gamma (N, K)``; the state is the first axis.
+        """Return the expected sufficient statistics of the emissions given the posteriors of the states.
 
-        ``memo`` is the second result of ``evaluate`` for the same table and frames; None computes it again.
+        They are one or more float64 tensors whose first axis is the state; those of two batches add.
+
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
+            x: N encoded frames, ``(N, D)``, or symbols, ``(N,)``.
+            past: the p frames before each frame, ``(N, p, D)``; None if the emission does not depend on them.
+            gamma: posterior probability of each state in each frame, ``(N, K)``.
+            memo: second result of ``evaluate`` for the same table and frames; None computes it again.
         """
 
     @abstractmethod
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
-        """Return the table that maximises the expected log-likelihood plus ``log_prior``: the exact M-step.
+        """Return the emission parameters ``(K, P)`` that maximise expected log-likelihood plus ``log_prior``: the
+        M-step.
 
         Lower bounds of parameters, such as ``min_covariance``, hold. States without frames keep their rows of
-        ``table``, the parameters before the step.
+        ``table``.
+
+        Args:
+            statistics: expected sufficient statistics, as ``statistics`` returns them.
+            table: P emission parameters of each of K states before the step, ``(K, P)``.
         """
 
     def log_prior(self, table: Tensor) -> Tensor:
-        """Return the log-density of the prior at ``table`` in nats, up to a constant: a scalar, differentiable.
+        """Return the log-density of the parameters' prior in nats, up to a constant, as a differentiable scalar.
 
         It is added to the log-likelihood in the objective. It is zero without a prior.
+
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
         """
         return table.new_zeros(())
 
     def floor_hits(self, table: Tensor) -> Tensor:
-        """Return True for each state with a parameter at its lower bound, such as ``min_covariance``, ``(K,)``."""
+        """Return a mask ``(K,)`` of the states with a parameter at its lower bound, such as ``min_covariance``.
+
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
+        """
         return self.observation.floor_hits(table, self.size)
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
         """Return a first guess of the state of each frame, ``(N,)`` integers below ``n_states``.
 
-        The default is k-means of the frames, each taken together with the mean of its neighbours in time.
+        EM starts from it. The default is k-means of the frames, each taken together with the mean of its neighbours in
+        time.
+
+        Args:
+            x: N encoded frames, ``(N, D)``, or symbols, ``(N,)``.
+            n_states: number of states, K.
+            generator: random generator.
         """
         frames = with_neighbour_means(in_comparable_units(x, self.observation.values(self.size)))
         return kmeans_labels(frames, n_states, generator)
@@ -179,10 +237,17 @@ class Emission(ABC):
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        """Return a first table ``(K, P)`` from guessed states ``labels (N,)``.
+        """Return emission parameters ``(K, P)`` from which EM starts, estimated from frames with a guessed state.
 
         The default is the M-step from one-hot posteriors. Two average frames are added to each state, so that small
         groups of frames do not start with extreme parameters.
+
+        Args:
+            x: N encoded frames, ``(N, D)``, or symbols, ``(N,)``.
+            past: the p frames before each frame, ``(N, p, D)``; None if the emission does not depend on them.
+            labels: guessed state of each frame, ``(N,)`` integers below ``n_states``.
+            n_states: number of states, K.
+            generator: random generator.
         """
         table = torch.zeros(
             n_states, self.observation.n_output_parameters(self.size), dtype=torch.float64, device=x.device
@@ -192,24 +257,32 @@ class Emission(ABC):
         return self.maximise(tuple(s + 2 * s.sum(0) / len(x) for s in sums), table)
 
     def n_parameters(self, n_states: int) -> int:
-        """Return the number of free parameters in a table of ``n_states`` states."""
+        """Return the number of free emission parameters of ``n_states`` states."""
         return n_states * self.observation.n_output_parameters(self.size)
 
     @abstractmethod
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
-        """Return the parameters in raw units, arrays by the name of the model's attribute, such as ``"means_"``.
+        """Return the emission parameters in raw units, arrays by name of the model's attribute, such as ``"means_"``.
 
-        The raw value of a feature is its encoded value times ``scale (D,)`` plus ``shift (D,)``.
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
+            shift: number to add to each of D encoded features times ``scale``, which gives its raw value, ``(D,)``.
+            scale: factor of each encoded feature, ``(D,)``.
         """
 
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
     ) -> Mapping[str, np.ndarray]:
-        """Return the parameters in raw units as columns ``(K,)``, one for each parameter and feature, by name.
+        """Return the emission parameters in raw units as columns ``(K,)``, one for each parameter and feature, by name.
 
-        A name is such as ``"rates_pulse"`` for the feature ``pulse``. ``names`` are the names of the features, or of
-        the symbols; a single ``""`` adds nothing to the name of a column. The default is for parameters that have one
-        value for each feature of each state; an observation with other parameters overrides it.
+        A name is such as ``"rates_pulse"`` for the feature ``pulse``. The default is for parameters that have one value
+        for each feature of each state; an observation with other parameters overrides it.
+
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
+            shift: number to add to each of D encoded features times ``scale``, which gives its raw value, ``(D,)``.
+            scale: factor of each encoded feature, ``(D,)``.
+            names: names of the features or symbols; a single ``""`` adds nothing to the name of a column.
         """
         raw = self.raw_parameters(table, shift, scale)
         return {
@@ -220,22 +293,25 @@ class Emission(ABC):
 
 
 class EmissionInLoops(Protocol):
-    """The emission side of EM on little data: parameters that M-steps change in place, and sums over batches.
+    """The emission part of EM in compiled loops on little data: parameters that change in place, and sums over batches.
 
-    Batches are numbered by ``i`` from 0. ``GaussianMixtureEmission`` has one, made of compiled loops.
+    Batches are numbered by ``i`` from 0. ``GaussianMixtureEmission`` has one.
     """
 
     def log_densities(self, i: int) -> np.ndarray:
-        """Return the log-densities of the frames of batch ``i`` in all states in nats, ``(N, K)`` float64."""
+        """Return the log-densities of the N frames of batch ``i`` in all K states in nats, ``(N, K)`` float64."""
 
     def forget(self) -> None:
         """Set the expected statistics of all batches to zero, before an E-step."""
 
     def add(self, i: int, gamma: np.ndarray, weight: float) -> None:
-        """Add the expected statistics of batch ``i``, given state posteriors ``gamma (N, K)``, times ``weight``."""
+        """Add the expected statistics of batch ``i``, times ``weight``, to the sums of the E-step.
+
+        ``gamma (N, K)`` are the posteriors of the K states in the N frames of the batch.
+        """
 
     def maximise(self) -> None:
-        """Replace the parameters by those that maximise the expected log-likelihood plus the log-prior."""
+        """Replace the parameters by those that maximise the expected log-likelihood plus the log-prior: the M-step."""
 
     def log_prior(self) -> float:
         """Return the log-density of the prior at the current parameters in nats, up to a constant."""
@@ -244,14 +320,15 @@ class EmissionInLoops(Protocol):
         """Return the number of states with a parameter at its lower bound, such as ``min_covariance``."""
 
     def table(self) -> Tensor:
-        """Return the current parameters as a table, ``(K, P)`` float64."""
+        """Return the current emission parameters, P for each of K states, ``(K, P)`` float64."""
 
     def statistics(self) -> Statistics:
-        """Return the expected statistics of all batches in the form of ``Emission.statistics``."""
+        """Return the expected statistics summed over all batches, as tensors whose first axis is the state."""
 
 
 def columns_of(parameter: str, names: Sequence[str]) -> list[str]:
-    """Return the column names ``parameter_name`` of a parameter for each feature name; an empty name adds nothing.
+    """Return the column name of a parameter for each feature: ``parameter_name``, or ``parameter`` if the name is
+    empty.
 
     >>> columns_of("mean", ["pulse", "pressure"]), columns_of("mean", [""])
     (['mean_pulse', 'mean_pressure'], ['mean'])
@@ -261,10 +338,10 @@ def columns_of(parameter: str, names: Sequence[str]) -> list[str]:
 
 @singledispatch
 def emission_of(observation: Observation, size: int) -> Emission:
-    """Return the emission of an observation over ``size`` features or symbols.
+    """Return the object that does the EM computations for an emission distribution over ``size`` features or symbols.
 
     Raises:
-        ValueError: no emission is registered for the class of the observation.
+        ValueError: if none is registered for the class of ``observation``.
     """
     raise ValueError(
         f"EM cannot fit {observation!r}; use an observation that it can fit, such as GaussianMixture or Categorical, "
@@ -275,10 +352,18 @@ def emission_of(observation: Observation, size: int) -> Emission:
 def table_of_labels(
     emission: Emission, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, n_rounds: int
 ) -> Tensor:
-    """Return first output parameters ``(K, P)`` from a guessed state of each frame, ``labels (N,)``.
+    """Return first emission parameters ``(K, P)`` of K states, estimated from frames with a guessed state.
 
-    The parameters are those of the observation's ``starting_point`` after ``n_rounds`` M-steps in which the states are
-    held fixed, and in which two average frames are added to each state.
+    They are the parameters of the distribution's ``starting_point`` after ``n_rounds`` M-steps in which the guessed
+    states are held fixed, and in which two average frames are added to each state.
+
+    Args:
+        emission: the emission distribution.
+        x: N encoded frames, ``(N, D)``, or symbols, ``(N,)``.
+        past: the p frames before each frame, ``(N, p, D)``; None if the emission does not depend on them.
+        labels: guessed state of each frame, ``(N,)``.
+        n_states: number of states, K.
+        n_rounds: number of M-steps.
     """
     start = emission.observation.starting_point(emission.size, torch.Generator().manual_seed(0))
     table = start.to(x.device, torch.float64).expand(n_states, -1)
@@ -305,16 +390,23 @@ def row_blocks(n_frames: int, width: int, device: torch.device, most: int = MOST
 
 
 def empty_by_state(n_states: int, n_frames: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return an uninitialised array ``(N, K)`` in column-major layout, which recursions over time read fastest."""
+    """Return an uninitialised array ``(n_frames, n_states)`` in column-major layout.
+
+    Recursions over time read this layout fastest.
+    """
     return torch.empty(n_states, n_frames, dtype=dtype, device=device).T
 
 
 def add_sums(total: Tensor, weights: Tensor, features: Tensor) -> None:
     """Add the product ``weights @ features.T`` to ``total`` in place.
 
-    ``weights``: weight of each frame in each sum, ``(S, n)``; ``features``: ``(F, n)``; ``total``: float64, ``(S, F)``.
     Frames are added in short sums in the features' precision, and these in float64, so that float32 does not lose
     digits.
+
+    Args:
+        total: S sums of F features, ``(S, F)`` float64.
+        weights: weight of each of n frames in each sum, ``(S, n)``.
+        features: features of the frames, ``(F, n)``.
     """
     size = SUMMED if features.dtype == torch.float32 else features.shape[1]
     n_whole = features.shape[1] // size * size
@@ -337,9 +429,9 @@ def _add_in_parts(total: Tensor, weights: Tensor, features: Tensor, size: int) -
 def jitter(shape: tuple[int, ...], generator: torch.Generator, *, strong: bool) -> Tensor:
     """Return random factors that keep the states from starting alike, float64 of ``shape`` on the CPU.
 
-    They are uniform between 0.5 and 1.5, or if ``strong`` log-normal, most of them between 0.3 and 3. Many states that
-    share a few symbols are near a saddle, which EM leaves slowly: on 0.9 million characters with 64 states, strong
-    noise is worth 0.1 nats a character after as many steps.
+    EM multiplies its first guess by them. They are uniform between 0.5 and 1.5, or if ``strong`` log-normal, most of
+    them between 0.3 and 3. Many states that share a few symbols are near a saddle, which EM leaves slowly: on 0.9
+    million characters with 64 states, strong noise is worth 0.1 nats a character after as many steps.
     """
     if strong:
         return torch.randn(shape, generator=generator, dtype=torch.float64).exp()

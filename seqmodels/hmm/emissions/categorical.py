@@ -34,7 +34,7 @@ CONTEXTS = 256  # most frequent symbols that are distinguished as neighbours; al
 
 @emission_of.register(Categorical)
 class CategoricalEmission(Emission):
-    """The emission of ``Categorical``; the table holds the log-probabilities of V symbols in each state."""
+    """EM computations for ``Categorical`` emissions, whose parameters are symbols' log-probabilities in each state."""
 
     observation: Categorical
 
@@ -66,11 +66,16 @@ class CategoricalEmission(Emission):
         return self.observation.pseudocount * torch.log_softmax(table, dim=-1).sum()
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        """Return a first guess of the state of each frame, ``(N,)``, which depends mostly on the frame's symbol.
+        """Return a first guess of the state of each of N frames, ``(N,)``, which depends mostly on the frame's symbol.
 
         With fewer states than symbols, symbols with similar neighbours share a state. With more, each symbol gets one
         state and frequent symbols get several. From ``MANY_STATES`` states on, symbols get states in proportion to the
         square root of their frequency, and the frames of a symbol that gets none are given to states at random.
+
+        Args:
+            x: symbols of all sequences in order, ``(N,)``.
+            n_states: number of states.
+            generator: random generator.
         """
         counts = torch.bincount(x, minlength=self.size).double().cpu()
         present = torch.nonzero(counts).squeeze(1)
@@ -158,9 +163,13 @@ def _shares_of_many(counts: Tensor, n_states: int) -> Tensor:
 def counts_on_gpu(x: Tensor, gamma: Tensor, n_symbols: int) -> Tensor:
     """Return the expected count of each symbol in each state, ``(K, V)`` float64.
 
-    ``x``: symbols, ``(N,)``; ``gamma``: posteriors of the states, ``(N, K)``. Up to ``ONE_HOT_UP_TO`` symbols are
-    counted by matrix products, which give the same sums in every run; more symbols are counted by ``index_add_``, whose
-    threads add in any order.
+    Up to ``ONE_HOT_UP_TO`` symbols are counted by matrix products, which give the same sums in every run; more symbols
+    are counted by ``index_add_``, whose threads add in any order.
+
+    Args:
+        x: symbols of N frames, ``(N,)``.
+        gamma: posteriors of K states in each frame, ``(N, K)``.
+        n_symbols: number of symbols, V.
     """
     n_states = gamma.shape[1]
     counts = torch.zeros(n_states, n_symbols, dtype=torch.float64, device=x.device)

@@ -17,9 +17,13 @@ Value = TypeVar("Value")
 
 
 def names_among_groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return for each group of features the name of each of its arrays among those of all groups.
+    """Return for each group of features a mapping from the names of its arrays to names that are unique among all
+    groups.
 
-    It is the name in the group; if several groups have an array of that name, the number of the group is added.
+    A name stays as it is unless several groups have an array of that name; then the number of the group is added.
+
+    Args:
+        groups: arrays of each group by name.
 
     >>> names_among_groups([{"means_": 0, "rates_": 0}, {"means_": 0}])
     [{'means_': 'means_0_', 'rates_': 'rates_'}, {'means_': 'means_1_'}]
@@ -33,14 +37,16 @@ def names_among_groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, st
 
 
 def merged(groups: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
-    """Return the arrays of all groups of features in one mapping, by their names among all groups."""
+    """Return the arrays of all groups of features in one mapping; names that several groups have get the group's
+    number.
+    """
     named = zip(names_among_groups(groups), groups, strict=True)
     return {names[name]: value for names, group in named for name, value in group.items()}
 
 
 @emission_of.register(Columns)
 class ColumnsEmission(Emission):
-    """The emission of ``Columns``, which has groups of features that are independent given the state.
+    """EM computations for ``Columns``, a distribution whose groups of features are independent given the state.
 
     Log-densities of the groups are added, and their statistics are concatenated.
     """

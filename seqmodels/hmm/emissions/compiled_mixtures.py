@@ -97,7 +97,11 @@ def _scaled(
     """Fill ``b (R, K, N)`` with the densities of a part of the frames, relative to the largest of each frame and chain.
 
     Args:
-        theta, features, smallest, wide: as in ``_components``.
+        theta: coefficients of F features in the log2 of weight times density, ``(M, R·K, F)``, for M components in K
+            states.
+        features: features of N frames, ``(F, N)``.
+        smallest: components count as at least ``2^smallest`` times the largest.
+        wide: None computes in float32, True in float64.
         part: first frame, and the frame after the last.
         least: lowest finite number, which is the log of the largest density in a frame where all densities are zero.
         flush: relative densities of at most this become zero.
@@ -138,7 +142,14 @@ def _log_densities(
 ) -> None:
     """Fill ``log_b (R, N, K)`` with the log-density of each frame in each state of R chains, in nats, float64.
 
-    The other arguments are as in ``_components``.
+    Args:
+        theta: coefficients of F features in the log2 of weight times density, ``(M, R·K, F)``, for M components in K
+            states.
+        features: features of N frames, ``(F, N)``.
+        n_chains: number of chains, R.
+        smallest: components count as at least ``2^smallest`` times the largest.
+        wide: None computes in float32, True in float64.
+        log_b: log-densities to fill.
     """
     K, N, M = theta.shape[1] // n_chains, features.shape[1], len(theta)
     values = np.empty((M, FRAMES), theta.dtype)
@@ -167,8 +178,15 @@ def _add_up(
 ) -> None:
     """Add the features of a part of the frames, weighted by posteriors of states and components, to ``sums (M, K, F)``.
 
-    ``part``: first frame, and the frame after the last; ``gamma``: posteriors of the states, ``(K, N)``. The other
-    arguments are as in ``_components``.
+    Args:
+        theta: coefficients of F features in the log2 of weight times density, ``(M, K, F)``, for M components in K
+            states.
+        features: features of N frames, ``(F, N)``.
+        part: first frame, and the frame after the last.
+        smallest: components count as at least ``2^smallest`` times the largest.
+        gamma: posteriors of the states, ``(K, N)``.
+        sums: sums to add to.
+        wide: None computes in float32, True in float64.
     """
     K = len(gamma)
     M, F = len(theta), len(features)
@@ -211,10 +229,12 @@ def _add_up(
 
 @dataclass(frozen=True)
 class CompiledMixtures:
-    """Densities of Gaussian mixtures in K states, or in the states of R chains one after the other (``Densities``).
+    """Densities of N frames under Gaussian mixtures of M components in K states, or in K states of each of R chains.
+
+    The methods are those of ``Densities``, computed in compiled loops.
 
     Attributes:
-        theta: coefficients of the log2 of weight times density, ``(M, R·K, F)``.
+        theta: coefficients of F features of a frame in the log2 of weight times density, ``(M, R·K, F)``.
         features: features of the frames, ``(F, N)``.
         smallest: components count as at least ``2^smallest`` times the largest of their state.
         n_chains: number of chains R; None means one chain, and arrays without a leading axis.
@@ -274,9 +294,10 @@ class CompiledMixtures:
         return replace(self, theta=self.theta[:, i * K : (i + 1) * K].contiguous(), n_chains=None)
 
     def expected_sums(self, gamma: Tensor) -> Tensor:
-        """Return expected sums of the features in each component, ``(M, R·K, F)`` float64.
+        """Return posterior-weighted sums of F features over N frames for each component, ``(M, R·K, F)`` float64.
 
-        ``gamma``: posteriors of all states, ``(N, R·K)``.
+        There are M components in each of K states of R chains. ``gamma (N, R·K)`` are the posteriors of all these
+        states.
         """
         theta, features = self.theta.contiguous().numpy(), self.features.contiguous().numpy()
         weights, smallest = gamma.T.contiguous().numpy(), self._number(self.smallest)

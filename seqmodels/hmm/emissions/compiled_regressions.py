@@ -131,11 +131,16 @@ def _second_moments(columns: np.ndarray, weights: np.ndarray, part: Part, sums: 
 
 
 def log_densities(whitening: Tensor, constants: Tensor, columns: Tensor, order: Tensor, result: Tensor) -> None:
-    """Fill ``result (K, N)`` with the log-densities of all frames in nats.
+    """Fill ``result`` with the log-densities of N frames in K states in nats, ``constants - ½ ‖whitening @
+    columns[order]‖²``.
 
-    They are ``constants - ½ ‖whitening @ columns[order]‖²``. ``whitening``: matrices ``(K, D, W)``, with zeros in the
-    first d entries of row d; ``constants``: ``(K,)``; ``columns``: ``(C, N)``; ``order``: indices of rows of
-    ``columns``, ``(W,)``.
+    Args:
+        whitening: matrices whose products with a frame are whitened residuals, ``(K, D, W)``, with zeros in the first d
+            entries of row d.
+        constants: log-density of a residual of zero, ``(K,)``.
+        columns: regressors and features of each frame, one frame a column, ``(C, N)``.
+        order: indices of the rows of ``columns`` in the order of ``whitening``, ``(W,)``.
+        result: log-densities to fill, ``(K, N)``.
     """
     states, width = -len(whitening) % FOUR, -whitening.shape[2] % FOUR
     matrices = torch.nn.functional.pad(whitening.double(), (0, width, 0, 0, 0, states)).numpy()
@@ -152,10 +157,13 @@ def log_densities(whitening: Tensor, constants: Tensor, columns: Tensor, order: 
 
 
 def second_moments(columns: Tensor, weights: Tensor) -> Tensor:
-    """Return the weighted second moments ``Σ_t weights[k, t] w_t w_tᵀ`` of each state, ``(K, W, W)`` float64.
+    """Return the weighted second moments ``Σ_t weights[k, t] w_t w_tᵀ`` for each of K states, ``(K, W, W)`` float64.
 
-    ``columns (W, N)`` holds w_t in column t; ``weights`` is ``(K, N)``. Only the upper triangles of the result are
-    valid.
+    Only the upper triangles of the result are valid.
+
+    Args:
+        columns: vectors w_t of W entries, one for each of N frames, ``(W, N)``.
+        weights: weight of each frame in each state, ``(K, N)``.
     """
     width, n = columns.shape
     n_states, parts = len(weights), _parts(n)

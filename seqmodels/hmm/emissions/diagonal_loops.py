@@ -39,15 +39,18 @@ def log_densities(
     log_b: np.ndarray,
     responsibilities: np.ndarray,
 ) -> None:
-    """Fill ``log_b (N, K)`` with log-densities in nats, and ``responsibilities (M, K, N)`` with p(m | x, k) if M > 1.
+    """Compute log-densities of N frames in K states, mixtures of M diagonal Gaussians, and posteriors of the
+    components.
 
     Args:
-        x: frames, ``(D, N)``, NaN where missing.
+        x: frames of D features, ``(D, N)``, NaN where missing.
         has_missing: True if any value is missing.
-        log_weights: ``(K, M)``.
-        means, log_variances: ``(K, M, D)``; log-variances below ``log_floor`` count as ``log_floor``.
-        log_floor: log of the variance floor.
-        log_b, responsibilities: arrays to fill.
+        log_weights: log-weights of the components, ``(K, M)``.
+        means, log_variances: means and log-variances of the components, ``(K, M, D)``; log-variances below
+            ``log_floor`` count as ``log_floor``.
+        log_floor: log of the smallest variance allowed.
+        log_b: filled with log-densities in nats, ``(N, K)``.
+        responsibilities: filled with p(m | x, k), ``(M, K, N)``, if M > 1.
     """
     K, M, D = means.shape
     N = x.shape[1]
@@ -104,16 +107,16 @@ def log_densities(
 def add_expected_sums(
     x: np.ndarray, has_missing: bool, gamma: np.ndarray, responsibilities: np.ndarray, times: float, sums: np.ndarray
 ) -> None:
-    """Add posterior-weighted sums over some frames to ``sums (K, M, 3 D + 1)``.
+    """Add posterior-weighted sums over N frames, the expected statistics of Gaussian mixtures, to ``sums``.
 
     Args:
         x: frames, ``(D, N)``, NaN where missing.
         has_missing: True if any value is missing.
-        gamma: posteriors of the states, ``(N, K)``.
-        responsibilities: p(m | x, k), ``(M, K, N)``; empty if M is 1.
+        gamma: posteriors of K states, ``(N, K)``.
+        responsibilities: posteriors of M components, p(m | x, k), ``(M, K, N)``; empty if M is 1.
         times: weight of all these frames.
-        sums: array to add to: for each state and component D sums of x, D of x², D of how often each feature was
-            observed, and the number of frames.
+        sums: array to add to, ``(K, M, 3 D + 1)``: for each state and component D sums of x, D of x², D of how often
+            each feature was observed, and the number of frames.
     """
     K, M, _ = sums.shape
     D, N = x.shape
@@ -153,9 +156,12 @@ def add_expected_sums(
 
 @compiled
 def count_on_floor(log_weights: np.ndarray, log_variances: np.ndarray, log_floor: float) -> int:
-    """Return the number of states with a component that has weight and a variance on the floor.
+    """Return the number of states with a component that has weight and a variance at its lower bound.
 
-    A log-variance is on the floor if it is at most ``log_floor + 1e-6``.
+    Args:
+        log_weights: log-weights of M components in each of K states, ``(K, M)``.
+        log_variances: log-variances of their D features, ``(K, M, D)``.
+        log_floor: log of the bound; a log-variance is at it if it is at most ``log_floor + 1e-6``.
     """
     K, M, D = log_variances.shape
     hits = 0
@@ -178,20 +184,22 @@ def maximise(
     means: np.ndarray,
     log_variances: np.ndarray,
 ) -> int:
-    """Replace the parameters by the maximum of the expected log-likelihood plus log-prior within the floor, in place.
+    """Do the M-step of diagonal Gaussian mixtures, in place: maximise the expected log-likelihood plus log-prior.
 
-    A component without frames stays where it is, and so does a mean or variance of a feature that was never observed.
+    Variances are at least ``floor``. A component without frames keeps its parameters, and a feature that was never
+    observed keeps its mean and variance.
 
     Args:
-        sums: sums from ``add_expected_sums``, ``(K, M, 3 D + 1)``.
+        sums: expected statistics from ``add_expected_sums``, ``(K, M, 3 D + 1)`` for K states, M components and D
+            features.
         is_spherical: True if each component has one variance for all features.
         floor: smallest variance.
-        prior: number of pseudo-frames for each component, ``(K, M)``, and for its mean, ``(K, M)``; their mean,
-            ``(K, M, D)``, and their variance, ``(K, M, D)``.
-        log_weights, means, log_variances: the parameters, which are changed.
+        prior: number of frames that the prior adds for each component, ``(K, M)``, and for its mean, ``(K, M)``; the
+            mean, ``(K, M, D)``, and the variance, ``(K, M, D)``, of these frames.
+        log_weights, means, log_variances: the parameters, ``(K, M)`` and twice ``(K, M, D)``, which are overwritten.
 
     Returns:
-        The number of states on the floor, ``count_on_floor``.
+        The number of states with a variance at the floor.
     """
     K, M, D = means.shape
     first, second, observed = np.empty(D), np.empty(D), np.empty(D)
@@ -238,9 +246,14 @@ def log_prior(
     log_variances: np.ndarray,
     log_floor: float,
 ) -> float:
-    """Return the log-density of the pseudo-frame prior at the parameters in nats, up to a constant.
+    """Return the log-density of the prior of diagonal Gaussian mixtures at the parameters in nats, up to a constant.
 
-    ``prior`` has the form that ``maximise`` takes; log-variances below ``log_floor`` count as ``log_floor``.
+    Args:
+        prior: number of frames that the prior adds for each component, ``(K, M)``, and for its mean, ``(K, M)``; the
+            mean, ``(K, M, D)``, and the variance, ``(K, M, D)``, of these frames.
+        log_weights, means, log_variances: parameters of M components in each of K states, ``(K, M)`` and twice ``(K, M,
+            D)``.
+        log_floor: log of the smallest variance; lower log-variances count as this.
     """
     K, M, D = means.shape
     total = 0.0
@@ -267,9 +280,10 @@ class FewFramesMemo:
     """The frames and responsibilities of an E-step, from which the expected sums for the M-step are computed.
 
     Attributes:
-        x: frames, ``(D, N)``, NaN where missing.
+        x: N frames of D features, ``(D, N)``, NaN where missing.
         has_missing: True if any value is missing.
-        responsibilities: p(m | x, k), ``(M, K, N)``; empty if there is one component.
+        responsibilities: posteriors of M components in K states, p(m | x, k), ``(M, K, N)``; empty if there is one
+            component.
     """
 
     x: np.ndarray
@@ -277,7 +291,11 @@ class FewFramesMemo:
     responsibilities: np.ndarray
 
     def expected_sums(self, gamma: Tensor) -> Tensor:
-        """Return the expected sums of each component, ``(M, K, 3 D + 1)``, under the posteriors ``gamma (N, K)``."""
+        """Return the expected statistics of M components in K states, given state posteriors ``gamma (N, K)``.
+
+        They are, as ``(M, K, 3 D + 1)``, sums of x, of x², of how often each of the D features was observed, and the
+        number of frames.
+        """
         sums = np.zeros((gamma.shape[1], max(1, len(self.responsibilities)), 3 * len(self.x) + 1))
         add_expected_sums(self.x, self.has_missing, gamma.double().numpy(), self.responsibilities, 1.0, sums)
         return torch.from_numpy(sums).transpose(0, 1)
@@ -286,12 +304,14 @@ class FewFramesMemo:
 def densities_of_few(
     x: np.ndarray, has_missing: bool, table: tuple[Tensor, Tensor, Tensor], floor: float
 ) -> tuple[Tensor, FewFramesMemo]:
-    """Return the log-densities ``(N, K)`` in nats, and the memo from which expected sums are computed.
+    """Return log-densities under diagonal Gaussian mixtures, ``(N, K)`` in nats, and results that the M-step uses
+    again.
 
     Args:
-        x: frames, ``(D, N)`` float64, NaN where missing.
+        x: N frames of D features, ``(D, N)`` float64, NaN where missing.
         has_missing: True if any value is missing.
-        table: log-weights ``(K, M)``, means ``(K, M, D)`` and log-variances ``(K, M, D)``, float64.
+        table: parameters of M components in each of K states: log-weights ``(K, M)``, means ``(K, M, D)`` and
+            log-variances ``(K, M, D)``, float64.
         floor: smallest variance.
     """
     log_weights, means, log_variances = (np.ascontiguousarray(each.numpy()) for each in table)
@@ -302,11 +322,13 @@ def densities_of_few(
 
 
 class DiagonalInLoops:
-    """Diagonal Gaussian mixtures whose parameters EM changes in place, in compiled loops (an ``EmissionInLoops``).
+    """EM computations for diagonal Gaussian mixtures in compiled loops, which change the parameters in place.
+
+    The methods are those of ``EmissionInLoops``.
 
     Args:
         observation: the mixture.
-        table: its output parameters, ``(K, P)``.
+        table: its P parameters in each of K states, ``(K, P)``.
         frames: frames of each batch, ``(N, D)`` float64, NaN where missing.
     """
 

@@ -19,9 +19,10 @@ STARTING_FRAMES = 2.0  # frames at the mean of all data that are added to each s
 
 @emission_of.register(ExponentialFamily)
 class ExponentialEmission(Emission):
-    """The emission of an ``ExponentialFamily``; the table holds the natural parameter of each feature, ``(K, D)``.
+    """EM computations for exponential families of independent features, such as ``Bernoulli`` and ``Poisson``.
 
-    Log-densities are linear in the features ``φ(x) = (x, observed)``, so that all states are one matrix product.
+    The parameters are the natural parameters of D features in each of K states, ``(K, D)``. Log-densities are linear in
+    the features ``φ(x) = (x, observed)``, so that all states are one matrix product.
     """
 
     observation: ExponentialFamily

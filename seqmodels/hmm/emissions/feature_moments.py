@@ -24,7 +24,10 @@ ROUNDS = 10  # rounds of EM with the guessed states held fixed, where moments de
 
 
 class IndependentEmission(Emission):
-    """The base of emissions with independent features. To add one, define ``statistics`` and ``maximise``."""
+    """Base class of EM computations for emission distributions with independent features.
+
+    To add one, subclass it and define ``statistics`` and ``maximise``.
+    """
 
     observation: IndependentFeatures
 
@@ -41,7 +44,7 @@ class IndependentEmission(Emission):
 
     @property
     def n_starting_rounds(self) -> int:
-        """Number of M-steps in ``from_labels``, which fits the first parameters to guessed states."""
+        """Number of M-steps in ``from_labels``, which estimates EM's first parameters from guessed states."""
         return ROUNDS
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
@@ -52,10 +55,11 @@ class IndependentEmission(Emission):
 
 @emission_of.register(FeatureMoments)
 class FeatureMomentEmission(IndependentEmission):
-    """The emission of ``FeatureMoments``: the M-step averages S moments of each feature over the frames that show it.
+    """EM computations for ``FeatureMoments``: the M-step averages S moments of each feature over frames that have its
+    value.
 
-    The statistics are ``Σ_t γ_t s_d(x_td)`` and ``Σ_t γ_t`` over the frames in which feature d is not missing,
-    ``(K, S + 1, D)``.
+    The expected statistics are ``Σ_t γ_t s_d(x_td)`` and ``Σ_t γ_t`` over the frames t in which feature d is not
+    missing, with γ_t the posterior of a state: ``(K, S + 1, D)`` for K states and D features.
     """
 
     observation: FeatureMoments

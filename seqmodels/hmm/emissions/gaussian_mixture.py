@@ -70,12 +70,13 @@ def _(observation: GaussianMixture, size: int) -> Emission:
 
 
 class GaussianMixtureEmission(Emission):
-    """The emission of ``GaussianMixture`` in which each component has its own covariance.
+    """EM computations for ``GaussianMixture`` emissions in which each component has its own covariance.
 
-    Log-densities of all M·K components are one product of coefficients and features. For ``"diag"`` and ``"spherical"``
-    the features are x, x², 1, and where values are missing whether x was observed, so that missing values drop out
-    exactly. For ``"full"`` they are the products of two entries, x, and 1, of the observed features, one pattern of
-    missingness at a time. Frames stand on the last axis, so that sums over the few components run along memory.
+    Log-densities of all M components in K states are one product of coefficients and features. For ``"diag"`` and
+    ``"spherical"`` the features are x, x², 1, and where values are missing whether x was observed, so that missing
+    values drop out exactly. For ``"full"`` they are the products of two entries, x, and 1, of the observed features,
+    one pattern of missingness at a time. Frames stand on the last axis, so that sums over the few components run along
+    memory.
     """
 
     observation: GaussianMixture
@@ -464,17 +465,17 @@ class _Frames:
 
     @cached_property
     def has_missing(self) -> bool:
-        """True if any value is missing."""
+        """True if any value of the frames is missing (NaN)."""
         return bool(torch.isnan(self.x).any())
 
     @cached_property
     def largest(self) -> float:
-        """The largest absolute value."""
+        """The largest absolute value in the frames, leaving out missing values."""
         return quadratic.largest_value(self.x)
 
     @cached_property
     def columns(self) -> np.ndarray:
-        """The frames as a contiguous array ``(D, N)``."""
+        """The N frames of D features as a contiguous array ``(D, N)``."""
         return np.ascontiguousarray(self.x.T.numpy())
 
     @cached_property
@@ -485,8 +486,11 @@ class _Frames:
     def blocks(self, width: int, most: int) -> list[tuple[slice, Tensor]]:
         """Return slices that cut the frames into parts, each with its features ``(F, n)`` in contiguous memory.
 
-        ``width`` and ``most`` are as in ``row_blocks``. The last result is kept, because the features of diagonal
-        Gaussians are few.
+        The last result is kept, because the features of diagonal Gaussians are few.
+
+        Args:
+            width: how many numbers are computed for each frame, which determines how many frames a part has.
+            most: largest number of frames in a part on a CPU.
         """
         if self._block_size != (width, most):
             rows = row_blocks(len(self.x), width, self.x.device, most)
@@ -518,8 +522,13 @@ def _quadratic_coefficients(
 ) -> tuple[Tensor, Tensor]:
     """Return coefficients ``(M·K, F)`` of the quadratic features in log weight + log N, and ``μᵀΣ⁻¹μ``, ``(M·K,)``.
 
-    ``log_weights``: ``(M·K,)``; ``means`` of o features: ``(M·K, o)``; ``precision``: ``(M·K, o, o)``; ``log_det``:
-    half the log-determinant of each precision, ``(M·K,)``.
+    There are M components in each of K states.
+
+    Args:
+        log_weights: log-weights of the components, ``(M·K,)``.
+        means: their means of o features, ``(M·K, o)``.
+        precision: their precisions, ``(M·K, o, o)``.
+        log_det: half the log-determinant of each precision, ``(M·K,)``.
     """
     linear = (precision @ means.unsqueeze(-1)).squeeze(-1)
     signal = (linear * means).sum(-1)
@@ -531,18 +540,19 @@ def _quadratic_coefficients(
 
 
 class TiedMixtureEmission(Emission):
-    """The emission of ``GaussianMixture`` with ``covariance_type="tied"``: one covariance for all M·K components.
+    """EM computations for ``GaussianMixture`` with ``covariance_type="tied"``: one covariance for all components of all
+    states.
 
-    Every row of the table repeats the covariance. With ``L Lᵀ`` the precision and ``z = Lᵀ x``,
-    ``log N(x) = log|L| - D/2 log 2π - ½|z|² + z · Lᵀμ - ½|Lᵀμ|²``. The part that is quadratic in x is the same for all
-    components, so that frames are whitened once and each component costs D products. ``|z|²`` and the pooled scatter
-    need only the posterior of the frame as a whole.
+    There are M components in each of K states, and the parameters of every state repeat the covariance. With ``L Lᵀ``
+    the precision and ``z = Lᵀ x``, ``log N(x) = log|L| - D/2 log 2π - ½|z|² + z · Lᵀμ - ½|Lᵀμ|²``. The part that is
+    quadratic in x is the same for all components, so that frames are whitened once and each component costs D products.
+    ``|z|²`` and the scatter of all frames need only the posterior of a frame summed over components.
 
-    A prior's pseudo-frames (``PseudoFrames``) are pooled with the observed frames; they amount to a normal distribution
-    on each mean and an inverse Wishart on the covariance.
+    The frames that a prior (``PseudoFrames``) adds are pooled with the observed ones; they amount to a normal
+    distribution on each mean and an inverse Wishart on the covariance.
 
-    The statistics are the sums of x and of 1 for each component, ``(K, M, D + 1)``, and the scatter of all frames about
-    0, ``(D, D)``.
+    The expected statistics are the sums of x and of 1 for each component, ``(K, M, D + 1)``, and the scatter of all
+    frames about 0, ``(D, D)``.
     """
 
     observation: GaussianMixture
@@ -687,9 +697,16 @@ class TiedMixtureEmission(Emission):
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        """Return first output parameters ``(K, P)`` from guessed states, with averaged variances and no correlations.
+        """Return first emission parameters ``(K, P)`` from guessed states, with averaged variances and no correlations.
 
         EM finds the correlations in its first step.
+
+        Args:
+            x: N frames, ``(N, D)``.
+            past: not used.
+            labels: guessed state of each frame, ``(N,)``.
+            n_states: number of states, K.
+            generator: random generator.
         """
         diagonal = self._diagonal()
         table = diagonal.from_labels(x, past, labels, n_states, generator)
@@ -725,10 +742,14 @@ class TiedMixtureEmission(Emission):
 def moments_by_state(
     weights_: np.ndarray, means_: np.ndarray, covariances_: np.ndarray, names: Sequence[str]
 ) -> Mapping[str, np.ndarray]:
-    """Return the mean and standard deviation of every feature under the mixture of each state, as columns ``(K,)``.
+    """Return the mean and standard deviation of each feature under the mixture of each of K states, as columns ``(K,)``
+    by name.
 
-    ``weights_``: ``(K, M)``; ``means_``: ``(K, M, D)``; ``covariances_``: variances or covariances in any form of
-    ``covariance_type``; ``names``: one for each feature.
+    Args:
+        weights_: weights of M components, ``(K, M)``.
+        means_: their means of D features, ``(K, M, D)``.
+        covariances_: variances ``(K, M, D)``, covariances ``(K, M, D, D)``, or one covariance ``(D, D)``.
+        names: name of each feature.
     """
     n_features = means_.shape[-1]
     is_full = covariances_.shape[-2:] == (n_features, n_features) and covariances_.ndim != means_.ndim

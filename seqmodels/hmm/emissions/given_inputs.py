@@ -34,15 +34,15 @@ MOST_NATURAL = 15.0  # largest log-odds and log-rates at a start, because a regr
 def log_density_given_inputs(
     observation: Observation, table: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor
 ) -> Tensor:
-    """Return the log-density of each frame in each state given its inputs, ``(N, K)`` in nats.
+    """Return the log-density of each of N frames in each of K states given the inputs of its step, ``(N, K)`` in nats.
 
     Args:
-        observation: the observation of each state.
-        table: output parameters where all inputs are zero, ``(K, P)``.
-        slopes: change of each output parameter per unit of each input, ``(K, P, U)``.
-        x: encoded frames, ``(N, ...)``.
+        observation: the emission distribution.
+        table: P emission parameters of each state where all inputs are zero, ``(K, P)``.
+        slopes: change of each emission parameter per unit of each of U inputs, ``(K, P, U)``.
+        x: encoded frames, ``(N, D)``, or symbols, ``(N,)``.
         past: the p steps before each frame, ``(N, p, D)``, or None.
-        inputs: ``(N, U)``.
+        inputs: inputs of each step, ``(N, U)``.
     """
     size = max(1, NUMBERS_AT_ONCE // table.numel())
     pasts = [None] * -(-len(x) // size) if past is None else list(past.split(size))
@@ -56,9 +56,9 @@ def log_density_given_inputs(
 
 
 class RegressedColumns(ABC):
-    """The columns of a table of output parameters ``(K, P)`` that depend linearly on inputs.
+    """Abstract base of descriptions of which of the P emission parameters of a state depend linearly on inputs.
 
-    There are L such columns, called locations; each has one slope for each input. To add a kind, define the abstract
+    There are L such parameters, called locations; each has one slope for each input. To add a kind, define the abstract
     methods below, and register the emission that has them with ``regressed_columns``.
     """
 
@@ -68,35 +68,46 @@ class RegressedColumns(ABC):
     @property
     @abstractmethod
     def location(self) -> list[slice]:
-        """Slices of the P output parameters that cover the L columns that depend on inputs."""
+        """Slices of the P emission parameters of a state that cover the L parameters that depend on inputs."""
 
     @property
     def places(self) -> list[int]:
-        """Indices, among the P output parameters, of the L columns that depend on inputs."""
+        """Indices, among the P emission parameters of a state, of the L parameters that depend on inputs."""
         return [place for each in self.location for place in range(each.start, each.stop)]
 
     def units(self, scale: Tensor) -> Tensor:
-        """Return the factor from encoded to raw units of each of the L columns, ``(L,)``.
+        """Return the factor from encoded to raw units of each of the L parameters that depend on inputs, ``(L,)``.
 
-        ``scale (D,)`` is this factor for each feature. Columns without a unit, such as log-odds, have 1.
+        Parameters without a unit, such as log-odds, have 1.
+
+        Args:
+            scale: factor from encoded to raw units of each of D features, ``(D,)``.
         """
         return scale if self.has_units else scale.new_ones(len(self.places))
 
     def labels(self, names: Sequence[Any]) -> list[Any]:
-        """Return a label for each of the L columns, given the names of features or symbols; by default these names."""
+        """Return a label for each of the L parameters that depend on inputs; by default ``names``, of features or
+        symbols.
+        """
         return list(names)
 
     @property
     def n_free(self) -> int:
-        """Number of the L columns whose slopes are free parameters."""
+        """Number of the L emission parameters depending on inputs whose slopes are free, not fixed at zero as a
+        reference.
+        """
         return len(self.places) - self.has_reference
 
 
 class InputRegression(RegressedColumns):
-    """The M-step of an observation whose location parameters depend on inputs, over D features or V symbols.
+    """Abstract base of M-steps of emission distributions whose location parameters depend linearly on inputs.
 
     To add one, define ``maximise``, and ``locations`` of the observation, and put
     ``@regression_of.register(MyObservation)`` before the class.
+
+    Args:
+        observation: the emission distribution.
+        size: number of features D, or of symbols V.
     """
 
     def __init__(self, observation: Observation, size: int) -> None:
@@ -110,12 +121,14 @@ class InputRegression(RegressedColumns):
     def maximise(
         self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return output parameters ``(P,)`` and slopes ``(P, U)`` of one state that are no worse than those given.
+        """Return emission parameters ``(P,)`` and slopes on U inputs ``(P, U)`` of one state after an M-step.
+
+        The objective, the expected log-density plus log-prior, does not decrease.
 
         Args:
-            row, slopes: output parameters ``(P,)`` and slopes ``(P, U)`` before the step.
+            row, slopes: emission parameters ``(P,)`` and slopes ``(P, U)`` before the step.
             x, past: N encoded frames, and the steps before each, or None.
-            inputs: ``(N, U)``.
+            inputs: inputs of each step, ``(N, U)``.
             gamma: posterior of the state in each frame, ``(N,)`` float64.
         """
 
@@ -138,10 +151,14 @@ class InputRegression(RegressedColumns):
 
 @singledispatch
 def regression_of(observation: Observation, size: int) -> InputRegression:
-    """Return the M-step of an observation whose locations depend on inputs, over ``size`` features or symbols.
+    """Return the M-step of an emission distribution whose location parameters depend on inputs.
+
+    Args:
+        observation: the emission distribution.
+        size: number of features or symbols.
 
     Raises:
-        ValueError: the observation cannot depend on inputs, or not with its present hyperparameters.
+        ValueError: if the distribution cannot depend on inputs, or not with its present hyperparameters.
     """
     if observation.locations(size):
         return DensityRegression(observation, size)
@@ -153,10 +170,10 @@ def regression_of(observation: Observation, size: int) -> InputRegression:
 
 @singledispatch
 def regressed_columns(emission: Emission) -> RegressedColumns:
-    """Return which output parameters of an emission depend on inputs: by default those of its observation.
+    """Return which parameters of an emission depend on inputs: by default the locations of its distribution.
 
     Raises:
-        ValueError: the observation cannot depend on inputs, or not with its present hyperparameters.
+        ValueError: if the distribution cannot depend on inputs, or not with its present hyperparameters.
     """
     return regression_of(emission.observation, emission.size)
 
@@ -181,7 +198,7 @@ class PseudoFrames(NamedTuple):
 def weighted_least_squares(
     x: Tensor, design: Tensor, weights: Tensor, penalty: Tensor | None = None, pseudo: PseudoFrames | None = None
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return coefficients ``(F, D)``, residual products ``(D, D)`` and the sum of weights of a ridge regression.
+    """Return coefficients B ``(F, D)``, products of residuals ``(D, D)`` and the sum of weights of a ridge regression.
 
     It minimises ``Σ_n w_n |x_n - Bᵀ z_n|² + Σ_f penalty_f |B_f|²``, the first sum over the frames of all processes and
     the pseudo-frames. The residual products include the penalty and the pseudo-frames, the sum of weights neither.
@@ -224,7 +241,8 @@ def _refuse_missing(observation: Observation, x: Tensor) -> None:
 
 @regression_of.register(GaussianMixture)
 class GaussianRegression(InputRegression):
-    """The M-step of ``Σ_m w_m N(x; μ_m + B_m u, Σ_m)``, in which each component has slopes of its own.
+    """The M-step of Gaussian mixtures given inputs u, ``Σ_m w_m N(x; μ_m + B_m u, Σ_m)``, with slopes B of each
+    component.
 
     Each component is a regression by least squares, in which a frame counts with the probability of its state and
     component. A prior's pseudo-frames have inputs of zero. A background depends on no inputs. A ``"tied"`` covariance
@@ -350,7 +368,9 @@ class GaussianRegression(InputRegression):
 
 @regression_of.register(AutoregressiveGaussian)
 class AutoregressiveRegression(InputRegression):
-    """The M-step of ``N(x; A past + c + B u, Σ)``; the Gaussian of the first steps does not depend on inputs.
+    """The M-step of autoregressive Gaussians given inputs u, ``N(x; A past + c + B u, Σ)``.
+
+    The Gaussian of the first steps of a sequence does not depend on inputs.
 
     A ``"tied"`` covariance is that of the residuals of all states.
     """
@@ -418,7 +438,7 @@ class AutoregressiveRegression(InputRegression):
 
 @regression_of.register(Categorical)
 class CategoricalRegression(InputRegression):
-    """The M-step of symbols with probabilities ``softmax(b + W u)``."""
+    """The M-step of categorical emissions given inputs u, with symbol probabilities ``softmax(b + W u)``."""
 
     observation: Categorical
     has_reference = True
@@ -443,9 +463,9 @@ class CategoricalRegression(InputRegression):
 
 @regression_of.register(ExponentialFamily)
 class NaturalRegression(InputRegression):
-    """The M-step of natural parameters ``η + C u``: log-odds of bits or log-rates of counts.
+    """The M-step of exponential families given inputs u, with natural parameters ``η + C u``.
 
-    Each feature has a regression of its own.
+    These are log-odds of bits or log-rates of counts. Each feature has a regression of its own.
     """
 
     observation: ExponentialFamily
@@ -499,11 +519,11 @@ class NaturalRegression(InputRegression):
 
 
 class DensityRegression(InputRegression):
-    """The M-step of a density whose ``Observation.locations`` are linear in inputs, by Newton's method.
+    """The M-step of any other density whose location parameters are linear in inputs, by Newton's method.
 
-    All P output parameters of a state and the slopes of its L locations are maximised together. The derivatives of the
-    log-density are by automatic differentiation. It need not be concave, so that a step goes up along every direction
-    of curvature, and is halved until it gains something.
+    All emission parameters of a state and the slopes of its locations are fitted together. The derivatives of the
+    log-density are by automatic differentiation. The objective need not be concave, so that a step goes up along every
+    direction of curvature, and is halved until it gains something.
     """
 
     def units(self, scale: Tensor) -> Tensor:
@@ -572,7 +592,7 @@ class DensityRegression(InputRegression):
 
 @regression_of.register(Columns)
 class ColumnsRegression(InputRegression):
-    """The M-step of ``Columns`` given inputs: each group of columns is maximised by its own regression."""
+    """The M-step of ``Columns`` given inputs: each group of features is fitted by its own regression."""
 
     observation: Columns
 
@@ -608,7 +628,13 @@ class ColumnsRegression(InputRegression):
 
 
 def finite_start(observation: Observation, table: Tensor) -> Tensor:
-    """Return ``table``, ``(K, P)``, with natural parameters clipped to a finite range, where a regression can start."""
+    """Return emission parameters with log-odds, log-rates and the like clipped to a finite range, for a regression's
+    start.
+
+    Args:
+        observation: the emission distribution.
+        table: P emission parameters of each of K states, ``(K, P)``.
+    """
     if isinstance(observation, Columns):
         parts = [finite_start(group.observation, table[:, group.outputs]) for group in observation.parts()]
         return torch.cat(parts, 1)

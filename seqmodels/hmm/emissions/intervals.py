@@ -30,14 +30,19 @@ SMALLEST_VARIANCE = 1e-8  # smallest variance of that Gaussian, needed if all va
 
 @dataclass(frozen=True)
 class DistinctFrames:
-    """The distinct rows ``values (U, D)`` of frames ``(N, D)``, and for each frame the ``index (N,)`` of its row."""
+    """The U distinct rows of N frames with D columns, so that equal frames are computed once.
+
+    Attributes:
+        values: the distinct rows, ``(U, D)``.
+        index: index of each frame's row in ``values``, ``(N,)``.
+    """
 
     values: Tensor
     index: Tensor
 
     @classmethod
     def of(cls, x: Tensor) -> DistinctFrames:
-        """Return the distinct rows of ``x (N, D)``.
+        """Return the distinct rows of the frames ``x (N, D)``, with the index of each frame's row.
 
         If most rows are distinct, every row is kept in its place, because little would be gained.
         """
@@ -47,15 +52,16 @@ class DistinctFrames:
         return cls(torch.where(values == MISSING, torch.nan, values), index)
 
     def summed(self, gamma: Tensor) -> Tensor:
-        """Return the posteriors ``gamma (N, K)`` summed over equal frames, ``(U, K)`` float64."""
+        """Return the posteriors ``gamma (N, K)`` of K states summed over equal frames, ``(U, K)`` float64."""
         total = torch.zeros(len(self.values), gamma.shape[1], dtype=torch.float64, device=gamma.device)
         return total.index_add_(0, self.index, gamma.double())
 
 
 class IntervalEmission(Emission):
-    """The base of emissions for values of which only an interval is known: expected statistics within the intervals.
+    """Base class of EM computations for values of which only an interval is known (censored or rounded values).
 
-    All else comes from ``inner``, the emission of the density itself. To add one, define ``_sums``.
+    To add one, define ``_sums``, the expected statistics within the intervals. All else comes from ``inner``, the
+    emission of the density itself.
     """
 
     observation: OfIntervals
@@ -141,9 +147,10 @@ class IntervalEmission(Emission):
 
 
 class GaussianIntervalEmission(IntervalEmission):
-    """The emission of interval-censored ``GaussianMixture`` observations.
+    """EM computations for ``GaussianMixture`` emissions of values of which only an interval is known.
 
-    The statistics are sums of E[x], of E[x²], of whether each feature was observed, and of 1, for each component.
+    The expected statistics are sums of E[x], of E[x²], of whether each feature was observed, and of 1, for each
+    component.
     """
 
     def _sums(self, table: Tensor, low: Tensor, high: Tensor, weights: Tensor) -> Tensor:
@@ -161,15 +168,15 @@ class GaussianIntervalEmission(IntervalEmission):
 
 
 def expected_values(low: Tensor, high: Tensor, counts: Tensor, kind: Values) -> Tensor:
-    """Return the expected value in each interval, ``(U, D)``, under one Gaussian for each feature.
+    """Return the expected value within each interval, ``(U, D)``, under one Gaussian for each feature.
 
     The Gaussian is fitted to all intervals: to the logarithms of positive values, and to the logits of proportions. The
     result is NaN where an interval is the whole line.
 
     Args:
-        low, high: ends of the intervals, ``(U, D)`` float64.
+        low, high: ends of the intervals of D features in U distinct rows, ``(U, D)`` float64.
         counts: how often each row occurs, ``(U,)``.
-        kind: kind of the values.
+        kind: kind of the values, such as ``"reals"`` or ``"positive"``.
     """
     to_line = {"positive": torch.log, "proportions": torch.logit}.get(kind, torch.clone)
     from_line = {"positive": torch.exp, "proportions": torch.sigmoid}.get(kind, torch.clone)
@@ -193,9 +200,9 @@ def expected_values(low: Tensor, high: Tensor, counts: Tensor, kind: Values) -> 
 
 
 class MomentIntervalEmission(IntervalEmission):
-    """The emission of interval-censored ``FeatureMoments``.
+    """EM computations for ``FeatureMoments`` emissions of values of which only an interval is known.
 
-    The statistics are sums of the expected moments, and of whether each feature was observed, for each state.
+    The expected statistics are sums of the expected moments, and of whether each feature was observed, for each state.
     """
 
     def _sums(self, table: Tensor, low: Tensor, high: Tensor, weights: Tensor) -> Tensor:

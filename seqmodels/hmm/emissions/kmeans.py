@@ -27,7 +27,11 @@ def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
 
     A bit is multiplied by 2, a count becomes 2√x (whose standard deviation is then 1), a positive number its logarithm,
     and a proportion is multiplied by 4. An angle becomes its cosine, and its sine in an extra column, so that the
-    result is ``(N, D + angles)``. Missing values become the mean. ``values`` is the kind of each feature.
+    result is ``(N, D + angles)``. Missing values become the mean.
+
+    Args:
+        x: N frames of D features, NaN where missing.
+        values: kind of each feature, such as ``"bits"`` or ``"angles"``.
     """
 
     def are(kind: Values) -> Tensor:
@@ -44,11 +48,11 @@ def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
 
 
 def with_neighbour_means(x: Tensor) -> Tensor:
-    """Return each frame joined to the mean of the frames around it, ``(N, 2D)``.
+    """Return each frame of ``x (N, D)`` joined to the mean of the frames around it, ``(N, 2D)``.
 
     The mean is over the frame and ``REACH`` frames on either side, scaled so that it varies as much as a frame if
     frames are independent. Clusters of single frames would separate states by what they emit but not by their
-    surroundings, and EM hardly leaves such a start.
+    surroundings, and EM hardly moves away from such a start.
     """
     width = 2 * REACH + 1
     padded = torch.cat([x[:1].expand(REACH, -1), x, x[-1:].expand(REACH, -1)])
@@ -57,7 +61,7 @@ def with_neighbour_means(x: Tensor) -> Tensor:
 
 
 def kmeans_labels(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
-    """Return the cluster of each row of ``x (N, D)``, ``(N,)`` integers.
+    """Return the k-means cluster of each row of ``x (N, D)``, ``(N,)`` integers below ``n_clusters``.
 
     Clusters may be empty if rows repeat or are few.
     """
@@ -66,9 +70,10 @@ def kmeans_labels(x: Tensor, n_clusters: int, generator: torch.Generator) -> Ten
 
 
 def grouped_labels(x: Tensor, groups: Tensor, n_groups: int, n_clusters: int, generator: torch.Generator) -> Tensor:
-    """Return the cluster of each row of ``x (N, D)`` within its group, ``(N,)`` integers.
+    """Return the k-means cluster of each row of ``x (N, D)`` within its group, ``(N,)`` integers below ``n_clusters``.
 
-    ``groups (N,)`` are integers below ``n_groups``; k-means runs in each group by itself.
+    K-means runs in each group of rows by itself. ``groups (N,)`` are the numbers of the groups, integers below
+    ``n_groups``.
     """
     order = torch.randperm(len(x), generator=generator).to(x.device)
     order = order[groups[order].argsort(stable=True)]

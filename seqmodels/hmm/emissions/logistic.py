@@ -21,7 +21,10 @@ MOST_LOGITS = 10.0
 def multinomial_logistic(
     counts: Tensor, design: Tensor, coefficients: Tensor, *, ridge: float = 0.0, at_zero: Tensor | None = None
 ) -> Tensor:
-    """Return the coefficients ``(J, F)`` of the maximum, or better ones than those given; the first row is not changed.
+    """Return the coefficients ``(J, F)`` of a multinomial logistic regression on expected counts, by Newton's method.
+
+    They maximise the penalised log-likelihood, or are at least better than those given. The first row, of the reference
+    outcome, is not changed.
 
     Args:
         counts: expected count of each of J outcomes in each frame, ``(N, J)`` float64, none negative.
@@ -54,9 +57,10 @@ def multinomial_logistic(
 def poisson_regression(
     counts: Tensor, exposure: Tensor, design: Tensor, coefficients: Tensor, *, ridge: float = 0.0
 ) -> Tensor:
-    """Return the coefficients ``(F,)`` of the maximum of a Poisson regression, or better ones than those given.
+    """Return the coefficients ``(F,)`` of a Poisson regression on expected counts, by Newton's method.
 
-    The objective ``Σ_n (counts_n η_n - exposure_n exp η_n) - ½ ridge Σ_u w_u²`` with ``η_n = b + w · u_n`` is concave.
+    They maximise the penalised log-likelihood, or are at least better than those given. The objective ``Σ_n (counts_n
+    η_n - exposure_n exp η_n) - ½ ridge Σ_u w_u²`` with ``η_n = b + w · u_n`` is concave.
 
     Args:
         counts: expected counts, ``(N,)`` float64, none negative.

@@ -15,9 +15,10 @@ from torch import Tensor
 
 
 def by_pattern(x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield each set of features that are observed together in rows of ``x``, with the indices ``(n,)`` of these rows.
+    """Yield each pattern of observed features in the rows of ``x (N, D)``, with the indices ``(n,)`` of the rows that
+    have it.
 
-    The set is a mask ``observed (D,)``, True for features that are not NaN.
+    A pattern is a mask ``(D,)``, True for features that are not NaN.
     """
     observed = ~torch.isnan(x)
     which = _numbered(observed)
@@ -39,9 +40,13 @@ def _numbered(observed: Tensor) -> Tensor:
 
 
 def marginal(covariance: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the precision ``(..., o, o)`` of the observed features, and half its log-determinant, ``(...)``.
+    """Return the precision (inverse covariance) of the observed features and half its log-determinant.
 
-    ``covariance``: covariances of all features, ``(..., D, D)``; ``observed``: ``(D,)`` bool.
+    The shapes are ``(..., o, o)`` and ``(...)``.
+
+    Args:
+        covariance: covariances of all D features, ``(..., D, D)``.
+        observed: mask of the o observed features, ``(D,)``.
     """
     factor = torch.linalg.cholesky(covariance[..., observed, :][..., observed])
     return torch.cholesky_inverse(factor), -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -51,7 +56,12 @@ def regression(means: Tensor, covariance: Tensor, observed: Tensor) -> tuple[Ten
     """Return the regression of all features on the observed ones: slope ``A``, intercept ``b`` and covariance ``C``.
 
     ``E[x | x_o] = A x_o + b`` and ``Cov[x | x_o] = C``, where ``x_o`` are the features for which ``observed (D,)`` is
-    True. The shapes are ``A (..., D, o)``, ``b (..., D)`` and ``C (..., D, D)``.
+    True. The shapes are ``A (..., D, o)``, ``b (..., D)`` and ``C (..., D, D)``, for o of D features observed.
+
+    Args:
+        means: means of the Gaussians, ``(..., D)``.
+        covariance: their covariances, ``(..., D, D)``.
+        observed: mask of the observed features, ``(D,)``.
     """
     precision, _ = marginal(covariance, observed)
     slope = covariance[..., observed] @ precision
@@ -69,7 +79,13 @@ def expected_moments(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the expectations of ``Σ x xᵀ``, ``Σ x`` and ``Σ 1`` over all features, given those over observed features.
 
-    ``moments``: ``Σ x_o x_oᵀ (..., o, o)``, ``Σ x_o (..., o)``, ``Σ 1 (...)``.
+    The sums are over frames x that are Gaussian and miss the same features.
+
+    Args:
+        moments: ``Σ x_o x_oᵀ (..., o, o)``, ``Σ x_o (..., o)`` and ``Σ 1 (...)`` of the o observed features x_o.
+        means: means of all D features, ``(..., D)``.
+        covariance: their covariances, ``(..., D, D)``.
+        observed: mask of the observed features, ``(D,)``.
     """
     products, first, counts = moments
     slope, b, residual = regression(means, covariance, observed)

@@ -17,13 +17,14 @@ UNDERFLOW = {torch.float32: -120.0, torch.float64: -1000.0}  # smaller powers of
 
 @dataclass
 class ComponentBlock:
-    """The components of K mixtures for a block of frames, first as logarithms and after ``sum_up`` as densities.
+    """The densities of the components of K mixtures in n frames, first as logarithms and after ``sum_up`` as densities.
 
     Attributes:
         rows: the frames of the block.
-        components: log2 of weight times density, ``(M, K, n)``. After ``sum_up`` they are densities over the largest of
-            their state, or empty if M is 1.
-        features: features of the frames, ``(F, n)``; None where they are cheaper to compute again than to keep.
+        components: log2 of weight times density of M components in each of K states, ``(M, K, n)``. After ``sum_up``
+            they are densities over the largest of their state, or empty if M is 1.
+        features: F features of the frames in which log-densities are linear, ``(F, n)``; None where they are cheaper to
+            compute again than to keep.
         observed: True for the features observed in these frames, ``(D,)``; None if all are.
         result: buffer ``(M, K, n)`` for the densities; None overwrites ``components``.
     """
@@ -37,8 +38,11 @@ class ComponentBlock:
     def sum_up(self, exponent: Tensor, factor: Tensor | None) -> None:
         """Write the density of each frame in each state as ``factor`` times ``2^exponent``, both ``(K, N)``.
 
-        A density is the sum over components. ``factor`` is None if there is one component, whose logarithm is the
-        exponent.
+        The density of a state is the sum over its components.
+
+        Args:
+            exponent: filled with exponents of two for K states, in the columns of this block's frames among N.
+            factor: filled likewise with factors; None if there is one component, whose log2 is the exponent.
         """
         if factor is None:
             exponent[:, self.rows] = self.components[0].to(exponent.dtype)
@@ -62,10 +66,13 @@ class ComponentBlock:
             factor[:, self.rows] = self.components.sum(0).to(factor.dtype)
 
     def responsibilities(self, gamma: Tensor, factor: Tensor | None) -> Tensor:
-        """Return the posterior of each state and component in n frames, ``(M·K, n)``, after ``sum_up``.
+        """Return the posterior of each state and component in n frames, ``(M·K, n)``, to be called after ``sum_up``.
 
-        ``gamma``: posterior of each state in all N frames, ``(N, K)``; ``factor``: the sums that ``sum_up`` wrote. The
-        components and ``factor`` are overwritten.
+        There are M components in each of K states. The components and ``factor`` are overwritten.
+
+        Args:
+            gamma: posterior of each state in all N frames, ``(N, K)``.
+            factor: the factors that ``sum_up`` wrote; None if there is one component.
         """
         weight = gamma.T[:, self.rows]  # (K, n)
         if factor is None:
@@ -88,11 +95,12 @@ def _on_gpu(components: Tensor, exponent: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Memo:
-    """Intermediate results of an E-step, from which responsibilities are computed.
+    """Intermediate results of an E-step of mixtures, from which posteriors of components (responsibilities) are
+    computed.
 
     Attributes:
         blocks: the components of all frames after ``sum_up``.
-        factor: the factors that ``sum_up`` wrote, ``(K, N)``; None if there is one component.
+        factor: the factors that ``sum_up`` wrote for K states and N frames, ``(K, N)``; None if there is one component.
         has_missing: True if any value is missing.
     """
 
@@ -110,7 +118,9 @@ def mixture_densities(
     *,
     has_missing: bool = False,
 ) -> tuple[PowerDensities, Memo]:
-    """Return the densities of N frames under mixtures in K states, and what the M-step needs for responsibilities.
+    """Return the densities of N frames under mixtures in K states, and results from which the M-step continues.
+
+    The second result is a ``Memo``, from which posteriors of the components are computed.
 
     Args:
         blocks: weighted log2-densities of the components, for some frames at a time, in order.
@@ -132,8 +142,12 @@ def mixture_log_prob(
 ) -> Tensor:
     """Return the log-densities of N frames under mixtures in K states in nats, ``(N, K)``.
 
-    The arguments are as in ``mixture_densities``. Each block is dropped after it is summed, because memory may not hold
-    all of them.
+    Each block is dropped after it is summed, because memory may not hold all of them.
+
+    Args:
+        blocks: weighted log2-densities of the components, for some frames at a time, in order.
+        shape: ``(M, K, N)``, with M components in each state.
+        dtype, device: precision and device of the result.
     """
     exponent, factor = _sums(shape, dtype, device, Scratch())
     for block in blocks:
@@ -142,9 +156,10 @@ def mixture_log_prob(
 
 
 def new_log_weights(counts: Tensor, log_weights: Tensor) -> Tensor:
-    """Return the log-weights ``(K, M)`` that maximise the likelihood of expected ``counts (K, M)``.
+    """Return the log-weights ``(K, M)`` of mixture components that maximise the likelihood of expected ``counts (K,
+    M)``.
 
-    A state without counts keeps its row of ``log_weights``.
+    There are M components in each of K states. A state without counts keeps its row of ``log_weights``.
     """
     total = counts.sum(-1, keepdim=True)
     return torch.where(total > 0, (counts / total).log(), log_weights)

@@ -15,9 +15,10 @@ from seqmodels.observations.moment_matching import MomentMatching
 
 @emission_of.register(MomentMatching)
 class MomentEmission(Emission):
-    """The emission of ``MomentMatching``, whose M-step matches each state's average of the statistics ``s(x)``.
+    """EM computations for ``MomentMatching`` distributions: the M-step matches each state's average of the statistics
+    ``s(x)``.
 
-    The statistics are ``Σ_t γ_t s(x_t)`` and ``Σ_t γ_t`` of each state.
+    The expected statistics of a state are ``Σ_t γ_t s(x_t)`` and ``Σ_t γ_t``, with γ_t its posterior in frame t.
     """
 
     observation: MomentMatching

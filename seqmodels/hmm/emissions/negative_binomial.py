@@ -27,7 +27,7 @@ N_HALVINGS = 60  # bisection steps of the equation in the size
 
 
 def first_of_bins() -> Tensor:
-    """Return the least integer of each of the B bins that integers are put in, then infinity, ``(B + 1,)``.
+    """Return the least integer of each of the B bins that nonnegative integers are put in, then infinity, ``(B + 1,)``.
 
     Bins hold one integer each up to ``N_EXACT``, and then widen by 10 %. The result is float64.
     """
@@ -39,10 +39,12 @@ def first_of_bins() -> Tensor:
 
 @emission_of.register(NegativeBinomial)
 class NegativeBinomialEmission(IndependentEmission):
-    """The EM pieces of ``NegativeBinomial``, whose table holds log-means and log-sizes of D features, ``(K, 2D)``.
+    """EM computations for ``NegativeBinomial``, whose parameters are log-means and log-sizes of D features, ``(K,
+    2D)``.
 
-    The statistics of each feature are ``Σ γ`` over the frames that show it, ``Σ γ x``, and the weights of the B bins
-    of integers below the counts (``first_of_bins``), ``(K, 2 + B, D)``.
+    The expected statistics, ``(K, 2 + B, D)`` for K states, are for each feature ``Σ γ`` and ``Σ γ x`` over the frames
+    in which it is observed, with posteriors γ of the state, and the weights of B bins of integers below the counts
+    (``first_of_bins``).
     """
 
     observation: NegativeBinomial

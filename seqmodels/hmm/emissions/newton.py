@@ -19,11 +19,11 @@ def newton_maximum(
     direction: Callable[[Tensor, Tensor], Tensor],
     change: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Return the coefficients where Newton's steps end: the maximum, or a point that is no worse than ``start``.
+    """Return coefficients that maximise an objective by Newton's method, or a point that is no worse than ``start``.
 
     Args:
-        terms: function of the coefficients that returns the objective, its gradient ``(P,)`` and its negative Hessian
-            ``(P, P)``.
+        terms: function of the coefficients that returns the objective, its gradient ``(P,)`` in P free coefficients,
+            and its negative Hessian ``(P, P)``.
         start: coefficients to start from, of any shape.
         direction: function of negative Hessian and gradient that returns the step ``(P,)``.
         change: function of the step that returns what is added to the coefficients, in their shape.
@@ -60,10 +60,11 @@ def solved(matrix: Tensor, right: Tensor) -> Tensor:
 
 
 def uphill(curvature: Tensor, gradient: Tensor) -> Tensor:
-    """Return Newton's step ``(P,)``, reversed along directions in which the objective is convex.
+    """Return the step ``(P,)`` of Newton's method for a maximum, reversed along directions in which the objective is
+    convex.
 
     The objective then rises along the step, whatever the signs of its curvatures (Nocedal and Wright 2006, *Numerical
-    Optimization*, section 3.4).
+    Optimisation*, section 3.4).
 
     Args:
         curvature: negative Hessian, ``(P, P)``, of any signs.

@@ -16,19 +16,21 @@ from seqmodels.observations.gaussian_mixture import PseudoFrames
 def pseudo_frame_sums(
     prior: PseudoFrames, log_weights: Tensor, means: Tensor, first: Tensor, observed: Tensor, *, diagonal: bool
 ) -> Tensor:
-    """Return the sums of features that a prior of pseudo-frames adds to the statistics of a mixture, ``(K, M, F)``.
+    """Return the sums of features that a prior of pseudo-frames adds to the statistics of a Gaussian mixture, ``(K, M,
+    F)``.
 
-    They are zero for components of weight zero. The new mean m is the mean of the observed frames and ``mean_count``
-    frames at ``mean``. The other ``count - mean_count`` frames are at m itself: they do not move it, and they bring the
-    count of the variance to ``count``.
+    A pseudo-frame is an imaginary frame that the prior adds to each component. There are M components in each of K
+    states, and F features of a frame. The sums are zero for components of weight zero. The new mean m is the mean of
+    the observed frames and ``mean_count`` frames at ``mean``. The other ``count - mean_count`` frames are at m itself:
+    they do not move it, and they bring the count of the variance to ``count``.
 
     Args:
         prior: the pseudo-frames.
         log_weights, means: parameters before the M-step, ``(K, M)`` and ``(K, M, D)``.
-        first: sums of x, ``(K, M, D)``.
-        observed: how often x was observed, ``(K, M, D)`` or ``(K, M, 1)``.
-        diagonal: True if the features are x, x², whether each was observed, 1; False if they are the products
-            ``x_i x_j`` (i <= j), x, 1.
+        first: posterior-weighted sums of frames x, ``(K, M, D)``.
+        observed: expected number of observed values of x, ``(K, M, D)`` or ``(K, M, 1)``.
+        diagonal: True if the features are x, x², whether each was observed, 1; False if they are the products ``x_i
+            x_j`` (i <= j), x, 1.
     """
     believed = Believed.of(prior, log_weights, means.shape[-1])
     count, mean_count, mean = believed.count, believed.mean_count, believed.mean
@@ -48,10 +50,18 @@ def pseudo_frame_sums(
 def pseudo_frame_log_density(
     prior: PseudoFrames, log_weights: Tensor, means: Tensor, covariances: Tensor, *, diagonal: bool
 ) -> Tensor:
-    """Return the log-density of the pseudo-frame prior in nats, up to a constant.
+    """Return the log-density in nats of a Gaussian mixture's prior of pseudo-frames (imaginary frames), up to a
+    constant.
 
-    It is ``Σ count (log w - ½ log|Σ| - ½ tr Σ⁻¹Σ_0) - ½ mean_count (μ - μ_0)ᵀ Σ⁻¹ (μ - μ_0)``. ``covariances`` is
-    ``(K, M, D)`` if ``diagonal``, else ``(K, M, D, D)``, or ``(1, 1, D, D)`` if one covariance is shared.
+    It is ``Σ count (log w - ½ log|Σ| - ½ tr Σ⁻¹Σ_0) - ½ mean_count (μ - μ_0)ᵀ Σ⁻¹ (μ - μ_0)``. The sum is over M
+    components in each of K states, with weights w, means μ and covariances Σ.
+
+    Args:
+        prior: the pseudo-frames, with counts, mean μ_0 and covariance Σ_0.
+        log_weights, means: log-weights ``(K, M)`` and means ``(K, M, D)``.
+        covariances: variances ``(K, M, D)`` if ``diagonal``, else covariances ``(K, M, D, D)``, or ``(1, 1, D, D)`` if
+            one is shared.
+        diagonal: True if covariances are diagonal.
     """
     believed = Believed.of(prior, log_weights, means.shape[-1])
     deviation = means - believed.mean
@@ -71,7 +81,7 @@ def pseudo_frame_log_density(
 
 
 def check_pseudo_frames(prior: PseudoFrames) -> None:
-    """Raise ``ValueError`` if a count is negative or a variance is not positive."""
+    """Raise ``ValueError`` if a count of the prior is negative or a variance is not positive."""
     for name, count in (("count", prior.count), ("mean_count", prior.mean_count)):
         is_given = name == "count" or count is not None
         if is_given and not (numbers_of(f"{name} of the pseudo-frames", count) >= 0).all():
@@ -86,12 +96,13 @@ def check_pseudo_frames(prior: PseudoFrames) -> None:
 
 @dataclass(frozen=True)
 class Believed:
-    """The parameters of a ``PseudoFrames`` prior as float64 tensors, with one entry for each component.
+    """The parameters of a ``PseudoFrames`` prior as float64 tensors, with an entry for each of M components in K
+    states.
 
     Attributes:
-        count, mean_count: number of pseudo-frames for the component and for its mean, ``(K, M, 1)``; 0 for components
-            of weight zero.
-        mean, variance: mean and variance of the pseudo-frames, ``(K, M, D)``.
+        count, mean_count: number of imaginary frames that the prior adds for the component and for its mean, ``(K, M,
+            1)``; 0 for components of weight zero.
+        mean, variance: mean and variance of these frames, ``(K, M, D)``.
     """
 
     count: Tensor
@@ -101,7 +112,9 @@ class Believed:
 
     @classmethod
     def of(cls, prior: PseudoFrames, log_weights: Tensor, size: int) -> Believed:
-        """Return the parameters of ``prior`` for components with log-weights ``(K, M)``, over ``size`` features."""
+        """Return the parameters of ``prior`` for M components in K states with log-weights ``(K, M)``, over ``size``
+        features.
+        """
         check_pseudo_frames(prior)
         shape = (*log_weights.shape, size)
         absent = log_weights == -math.inf

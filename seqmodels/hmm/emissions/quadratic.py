@@ -17,9 +17,9 @@ MAX_SQUARED_FLOAT64 = 1e140  # largest deviation that is squared in float64
 
 
 def features(w: Tensor) -> Tensor:
-    """Return the quadratic features of vectors ``w (N, D)``, ``(N, D(D+1)/2 + D + 1)``.
+    """Return the quadratic features of vectors ``w (N, D)``: ``w_i w_j`` for i <= j, ``w_i``, and 1.
 
-    In memory, all values of a feature are adjacent.
+    The shape is ``(N, D(D+1)/2 + D + 1)``. In memory, all values of a feature are adjacent.
     """
     n, size = w.shape
     result = w.new_empty(n_features(size), n)
@@ -28,7 +28,10 @@ def features(w: Tensor) -> Tensor:
 
 
 def features_of_columns(columns: Tensor, result: Tensor) -> None:
-    """Fill ``result (F, n)`` with the features of ``columns (D, n)``, one frame a column."""
+    """Fill ``result (F, n)`` with the quadratic features of n vectors, the columns of ``columns (D, n)``.
+
+    The F features of a vector w are ``w_i w_j`` for i <= j, ``w_i``, and 1.
+    """
     size = len(columns)
     at = 0
     for i in range(size):  # row by row of the upper triangle
@@ -38,14 +41,22 @@ def features_of_columns(columns: Tensor, result: Tensor) -> None:
 
 
 def n_features(size: int) -> int:
-    """Return the number of quadratic features of vectors with ``size`` entries."""
+    """Return the number of quadratic features of vectors w with ``size`` entries: ``w_i w_j`` for i <= j, ``w_i``, and
+    1.
+    """
     return size * (size + 1) // 2 + size + 1
 
 
 def coefficients(precision: Tensor, linear: Tensor, constant: Tensor) -> Tensor:
-    """Return the coefficients θ ``(..., F)`` of the function ``constant + linear · w - ½ wᵀ precision w``.
+    """Return the coefficients, ``(..., F)``, of a quadratic function of w in the F features ``w_i w_j`` (i <= j),
+    ``w_i`` and 1.
 
-    ``precision``: ``(..., D, D)``; ``linear``: ``(..., D)``; ``constant``: ``(...)``.
+    The function is ``constant + linear · w - ½ wᵀ precision w``.
+
+    Args:
+        precision: symmetric matrices, ``(..., D, D)``.
+        linear: vectors, ``(..., D)``.
+        constant: numbers, ``(...)``.
     """
     i, j = torch.triu_indices(linear.shape[-1], linear.shape[-1], device=linear.device)
     products = torch.where(i == j, -0.5, -1.0) * precision[..., i, j]
@@ -53,12 +64,18 @@ def coefficients(precision: Tensor, linear: Tensor, constant: Tensor) -> Tensor:
 
 
 def precise_enough(signal: Tensor, x: Tensor, dtype: torch.dtype, largest: float | None = None) -> torch.dtype:
-    """Return the dtype in which θ · φ is precise: ``dtype``, or float64 where it is a small difference of large terms.
+    """Return the dtype in which Gaussian log-densities, as linear functions of quadratic features, are precise.
 
-    ``signal`` is μᵀΣ⁻¹μ of each Gaussian. Near its mean a Gaussian adds up terms as large as its signal. In float32 the
-    sum is off by about ``1e-7 √D`` times that (measured over 1 to 39 features, correlated or not); how narrow the
-    Gaussian is does not matter by itself. Frames ``x (N, D)`` so far away that float32 cannot square them need float64,
-    too. ``largest`` is ``largest_value(x)``; None computes it.
+    It is ``dtype``, or float64 where the log-density is a small difference of large terms. Near its mean a Gaussian
+    adds up terms as large as its signal, ``μᵀΣ⁻¹μ``. In float32 the sum is off by about ``1e-7 √D`` times that
+    (measured over 1 to 39 features, correlated or not); how narrow the Gaussian is does not matter by itself. Frames so
+    far away that float32 cannot square them need float64, too.
+
+    Args:
+        signal: ``μᵀΣ⁻¹μ`` of each Gaussian.
+        x: frames, ``(N, D)``.
+        dtype: the dtype to use if it is precise enough.
+        largest: ``largest_value(x)``; None computes it.
     """
     imprecise = math.sqrt(x.shape[1]) * float(signal.amax()) > MAX_SIGNAL_FLOAT32
     size = largest_value(x) if largest is None else largest
@@ -66,9 +83,11 @@ def precise_enough(signal: Tensor, x: Tensor, dtype: torch.dtype, largest: float
 
 
 def cancels(signal: Tensor) -> bool:
-    """Return True if even in float64 rounding errors swamp θ · φ, so that squared deviations must be computed instead.
+    """Return True if log-densities as linear functions of quadratic features are too imprecise even in float64.
 
-    ``signal`` is μᵀΣ⁻¹μ of each Gaussian.
+    Squared deviations from the means must then be computed instead.
+
+    ``signal`` is ``μᵀΣ⁻¹μ`` of each Gaussian.
     """
     return float(signal.amax()) > MAX_SIGNAL_FLOAT64
 
@@ -84,12 +103,12 @@ def largest_value(x: Tensor) -> float:
 
 
 def squarable(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return ``x`` in ``dtype``; float64 values whose squares would overflow are clipped."""
+    """Return ``x`` in ``dtype``, in which float64 values whose squares would overflow are clipped."""
     return x.to(dtype) if dtype == torch.float32 else x.to(dtype).clamp(-MAX_SQUARED_FLOAT64, MAX_SQUARED_FLOAT64)
 
 
 def largest_precision(factor: Tensor) -> Tensor:
-    """Return the largest eigenvalue of each precision ``(...)``, given its Cholesky ``factor (..., D, D)``.
+    """Return the largest eigenvalue, ``(...)``, of each precision matrix, given its Cholesky ``factor (..., D, D)``.
 
     It is the inverse of the covariance's smallest eigenvalue.
     """
@@ -98,9 +117,10 @@ def largest_precision(factor: Tensor) -> Tensor:
 
 
 def moments(sums: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Split sums of quadratic features ``(..., F)`` into ``Σ w wᵀ (..., D, D)``, ``Σ w (..., D)`` and ``Σ 1 (...)``.
+    """Split sums of quadratic features into ``Σ w wᵀ (..., D, D)``, ``Σ w (..., D)`` and ``Σ 1 (...)``.
 
-    ``size`` is D, the length of the vectors w.
+    The features of a vector w, ``(..., F)``, are ``w_i w_j`` (i <= j), ``w_i`` and 1. ``size`` is D, the length of the
+    vectors w.
     """
     i, j = torch.triu_indices(size, size, device=sums.device)
     products, linear, count = sums.split([len(i), size, 1], dim=-1)
@@ -111,13 +131,16 @@ def moments(sums: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def sums_of_moments(products: Tensor, first: Tensor, counts: Tensor) -> Tensor:
-    """Join ``Σ w wᵀ (..., D, D)``, ``Σ w (..., D)`` and ``Σ 1 (...)`` to sums of quadratic features ``(..., F)``."""
+    """Join ``Σ w wᵀ (..., D, D)``, ``Σ w (..., D)`` and ``Σ 1 (...)`` to sums of quadratic features.
+
+    The result is ``(..., F)``, for the features ``w_i w_j`` (i <= j), ``w_i`` and 1 of vectors w.
+    """
     i, j = torch.triu_indices(first.shape[-1], first.shape[-1], device=first.device)
     return torch.cat([products[..., i, j], first, counts.unsqueeze(-1)], dim=-1)
 
 
 def clip_eigenvalues(covariance: Tensor, floor: float) -> Tensor:
-    """Return the covariance of highest likelihood whose eigenvalues are at least ``floor``.
+    """Return the Gaussian covariance of highest likelihood whose eigenvalues are at least ``floor``.
 
     ``covariance (..., D, D)`` is the unconstrained maximum of the likelihood.
     """

@@ -38,7 +38,9 @@ def _sum_up(
 
 
 def can_run(components: Tensor, exponent: Tensor) -> bool:
-    """Return True if the kernel supports the device, precision, layout and number of ``components (M, K, n)``."""
+    """Return True if the GPU kernel of ``sum_up`` supports the device, precision, layout and number of ``components (M,
+    K, n)``.
+    """
     return (
         components.is_cuda
         and components.dtype == exponent.dtype
@@ -48,10 +50,11 @@ def can_run(components: Tensor, exponent: Tensor) -> bool:
 
 
 def sum_up(components: Tensor, exponent: Tensor, factor: Tensor, smallest: float) -> None:
-    """Sum the M weighted components of each of K states in n frames, in place, from their log2 ``(M, K, n)``.
+    """Sum the densities of M weighted mixture components in each of K states and n frames, on a GPU, in place.
 
     Args:
-        components: log2 of weight times density; overwritten by the components over the largest of each state.
+        components: log2 of weight times density, ``(M, K, n)``; overwritten by the densities over the largest of each
+            state and frame.
         exponent: filled with the log2 of that largest, ``(K, n)``, with frames adjacent in memory.
         factor: filled with the sum over components of the new ``components``, ``(K, n)``, in the same layout.
         smallest: components count as at least ``2^smallest`` times the largest.

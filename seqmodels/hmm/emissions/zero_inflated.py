@@ -26,11 +26,12 @@ ROUNDS = 10  # rounds of EM with the guessed states held fixed
 
 @emission_of.register(ZeroInflated)
 class ZeroInflatedEmission(Emission):
-    """The EM pieces of ``ZeroInflated``: each of D features is an extra zero, or else drawn from a count distribution.
+    """EM computations for ``ZeroInflated``: each of D features is an extra zero, or else drawn from a count
+    distribution.
 
-    The statistics are the expected number of extra zeros and of observed frames of each feature, ``(K, D, 2)``, and
-    then the statistics of the count distribution of each feature, in which a frame weighs the probability that it is
-    not an extra zero.
+    The statistics are the expected number of extra zeros and of observed frames of each feature, ``(K, D, 2)`` for K
+    states, and then the statistics of the count distribution of each feature, in which a frame weighs the probability
+    that it is not an extra zero.
     """
 
     observation: ZeroInflated

@@ -16,24 +16,25 @@ from seqmodels.training import EMTraining
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ChainTraining(EMTraining):
-    """The rarer options of the fit of a chain of hidden states: its argument ``training``.
+    """Less common options of the fit of a hidden Markov model, passed as its argument ``training``.
 
     One argument is changed in place by ``model.set_params(training__frozen=["emission"])``.
 
     Args:
-        tied: group number of each state, ``[0, 0, 1, ...]``; the states of a group share one emission. None: no states
-            share one.
+        tied: group number of each state, ``[0, 0, 1, ...]``; the states of a group share one emission. None means that
+            no states share one.
         frozen: parameters that the fit leaves unchanged: names among ``initial``, ``transition`` (with ends) and
-            ``emission``, or a ``Frozen``. None: it learns all. Under variational Bayes they have no posterior: their
-            concentrations in ``posterior_`` are zero, and the emissions of frozen states have the prior's numbers.
+            ``emission``, or a ``Frozen``. None means that it learns all. Under variational Bayes they have no
+            posterior: their concentrations in ``posterior_`` are zero, and the emissions of frozen states have the
+            prior's numbers.
         batches: number of mini-batches in an epoch of ``algorithm="stepwise"``.
         step_decay: exponent of the step sizes of ``algorithm="stepwise"`` and ``partial_fit``, from 0.5 (the newest
             batch counts most) to 1.
         lr: peak learning rate of ``algorithm="gradient"``.
-        prior: prior of ``algorithm="variational"``; None: ``hmm.ConjugatePrior()``, under which states that the data do
-            not need empty out.
-        checkpoint, checkpoint_seconds, resume_from: where the fit writes its state, through all starts, and from where
-            it resumes, as ``training.Resumable`` says.
+        prior: prior of ``algorithm="variational"``; None means ``hmm.ConjugatePrior()``, under which states that the
+            data do not need empty out.
+        checkpoint, checkpoint_seconds, resume_from: path of a file to which the fit writes its state, least number of
+            seconds between two writes, and path of such a file from which the fit resumes.
     """
 
     tied: Sequence[int] | None = None
@@ -46,7 +47,12 @@ class ChainTraining(EMTraining):
     _listed_last: ClassVar[tuple[str, ...]] = ("checkpoint", "checkpoint_seconds", "resume_from")
 
     def check_unused(self, model: object, but: Collection[str]) -> None:
-        """Raise ``ValueError`` if an argument, ``but`` for these, is set: the fit of ``model`` does not use it."""
+        """Raise ``ValueError`` if an argument that the fit of ``model`` does not use differs from its default.
+
+        Args:
+            model: the model, for the error message.
+            but: names of the arguments that the fit uses.
+        """
         for name, parameter in inspect.signature(type(self)).parameters.items():
             value = getattr(self, name)
             if name not in but and repr(value) != repr(parameter.default):  # arrays have no single truth
@@ -55,7 +61,8 @@ class ChainTraining(EMTraining):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ChainInputEffects(Configurable):
-    """Effects of inputs on a model of hidden states: its argument ``input_effects``.
+    """A choice of the inputs (covariates) that a hidden Markov model depends on, passed as its argument
+    ``input_effects``.
 
     Each argument but ``ridge`` names inputs of ``Sequences(items, inputs=...)``; True stands for all, and None for
     none.
@@ -68,8 +75,8 @@ class ChainInputEffects(Configurable):
             ``transition_slopes_ (K, K, U)`` are w in units of one unit of each raw input, and ``transition_`` is the
             matrix where all inputs are at their mean in the training data; ``transition_at(inputs)`` is the matrix at
             other inputs. In a ``ContinuousTimeHMM`` it is the rates that depend on inputs, each by itself.
-        emissions: inputs that emissions depend on. Linear in them are the means of a ``GaussianMixture``, in which
-            each component has slopes of its own (a mixture of regressions), the intercepts of an
+        emissions: inputs that emissions depend on. Linear in the inputs are the means of a ``GaussianMixture``, in
+            which each component has slopes of its own (a mixture of regressions), the intercepts of an
             ``AutoregressiveGaussian``, the locations of ``StudentT`` and ``LogNormal``, the log-means of counts and of
             ``Gamma`` (under ``ZeroInflated`` those of the counts that are no extra zeros), the log-odds of
             ``Categorical``, ``Bernoulli`` and the mean of ``Beta`` (by its a), and κ cos μ and κ sin μ of ``VonMises``;
@@ -83,7 +90,8 @@ class ChainInputEffects(Configurable):
             ``initial_`` is the distribution where all inputs are at their mean, and ``initial_at(inputs)`` is that at
             other inputs.
         ridge: strength of the prior ``-½ ridge Σ w²`` of the slopes of transitions and of the first state, for
-            standardised inputs and less their mean over j (those of rates as they are); 0: there is none.
+            standardised inputs; from slopes other than those of rates, their mean over j is subtracted first. 0 means
+            no prior.
 
     >>> from seqmodels import HMM
     >>> HMM(2, input_effects=ChainInputEffects(transitions=["rain"])).get_params()["input_effects__transitions"]

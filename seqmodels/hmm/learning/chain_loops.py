@@ -21,9 +21,11 @@ def maximise_chain(
     transition: np.ndarray,
     final: np.ndarray,
 ) -> None:
-    """Overwrite ``initial``, ``transition`` and ``final`` with the probabilities that are most probable a posteriori.
+    """Overwrite ``initial``, ``transition`` and ``final`` by the M-step of a Markov chain, given expected counts and
+    pseudocounts.
 
-    Probabilities of zero stay zero. A state without expected transitions keeps its row.
+    The new probabilities are the most probable ones a posteriori. Probabilities of zero stay zero. A state without
+    expected transitions keeps its row.
 
     Args:
         counts: expected starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``.
@@ -70,9 +72,16 @@ def log_prior(
     transition: np.ndarray,
     final: np.ndarray,
 ) -> float:
-    """Return the log-density of the Dirichlet priors in nats, up to a constant.
+    """Return the log-density of the Dirichlet priors of a Markov chain in nats, up to a constant.
 
     It is the sum of each pseudocount times the logarithm of its probability, over terms in which both are above zero.
+
+    Args:
+        pseudocounts: counts of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``.
+        has_final: True if the end is an event; else ``final`` is not read.
+        initial: probabilities of first states, ``(K,)``.
+        transition: transition probabilities, ``(K, K)``.
+        final: probabilities of ending after each state, ``(K,)``.
     """
     K, total = len(initial), 0.0
     for i in range(K):

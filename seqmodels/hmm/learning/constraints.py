@@ -19,10 +19,10 @@ TABLES = ("initial", "transition", "emission")
 
 @dataclass(eq=False, repr=False)
 class Frozen(Configurable):
-    """Parameters that EM leaves unchanged.
+    """A choice of parameters of a hidden Markov model that its fit leaves unchanged (frozen).
 
-    For every table but ``initial``, True freezes it for all states, a list of state numbers freezes it for those
-    states, and False leaves it free.
+    For every argument but ``initial``, True freezes the parameters for all states, a list of state numbers freezes them
+    for those states, and False freezes none.
 
     Args:
         initial: True to freeze the distribution of the first state.
@@ -38,17 +38,17 @@ class Frozen(Configurable):
 
     @classmethod
     def of(cls, choice: Any, n_states: int, names: Sequence[str] = TABLES) -> Frozen:
-        """Return the ``Frozen`` that the argument ``frozen`` of ``ChainTraining`` stands for.
+        """Return the ``Frozen`` object that the argument ``frozen`` of ``ChainTraining`` stands for.
 
         Args:
-            choice: None for nothing, a ``Frozen``, a name, or a tuple of names of tables that are frozen for all
-                states.
+            choice: None for nothing, a ``Frozen``, or a tuple of names (such as ``"transition"``) of parameters that
+                are frozen for all states.
             n_states: number of states, K.
-            names: names of the tables that the model has.
+            names: names of the groups of parameters that the model has.
 
         Raises:
-            ValueError: a name is not in ``names``, a state does not exist, or durations are frozen where ``names`` has
-                none.
+            ValueError: if a name is not in ``names``, a state does not exist, or durations are frozen where ``names``
+                has none.
         """
         if choice is None:
             return cls()
@@ -67,9 +67,15 @@ class Frozen(Configurable):
         return cls(**{name: True for name in choice})
 
     def rows(self, which: bool | Sequence[int], n_states: int) -> Tensor:
-        """Return a mask ``(K,)`` that is True for each state that ``which``, an attribute of this class, freezes.
+        """Return a mask ``(K,)`` that is True for each state that ``which``, such as the attribute ``transition``,
+        freezes.
 
-        Raises ``ValueError`` for a state number outside of 0 to K - 1.
+        Args:
+            which: True for all states, False for none, or a list of state numbers.
+            n_states: number of states, K.
+
+        Raises:
+            ValueError: if a state number is outside of 0 to K - 1.
         """
         is_frozen = torch.full((n_states,), which is True)
         if not isinstance(which, bool):
@@ -80,7 +86,7 @@ class Frozen(Configurable):
         return is_frozen
 
     def keep(self, previous: Parameters, updated: Parameters) -> Parameters:
-        """Return ``updated`` with every frozen parameter set back to its value in ``previous``."""
+        """Return the parameters ``updated`` with every frozen one set back to its value in ``previous``."""
         k, device = len(previous.initial), previous.initial.device
         transition = self.rows(self.transition, k).repeat(len(previous.transition) // k).to(device)
         emission = self.rows(self.emission, k).to(device)
@@ -107,7 +113,7 @@ def _kept(is_frozen: Tensor, previous: Tensor | None, updated: Tensor | None) ->
 
 @dataclass(frozen=True)
 class Tying:
-    """An assignment of states to emissions, for models in which several states share one.
+    """An assignment of K states to G emission distributions, for models in which several states share one (are tied).
 
     Attributes:
         group: number of the emission of each state, ``(K,)`` integers from 0 to G - 1, on the CPU.
@@ -117,11 +123,15 @@ class Tying:
 
     @classmethod
     def from_argument(cls, choice: Any, n_states: int) -> Tying:
-        """Return the tying that the argument ``tied`` of ``ChainTraining`` stands for.
+        """Return the assignment of states to emissions that the argument ``tied`` of ``ChainTraining`` stands for.
 
-        None means that no two states share an emission.
+        Args:
+            choice: a group number for each state, whose states share one emission; None means that no two states share
+                one.
+            n_states: number of states, K.
 
-        Raises ``ValueError`` unless ``choice`` is None or one integer for each state.
+        Raises:
+            ValueError: if ``choice`` is neither None nor one integer for each state.
         """
         if choice is None:
             return cls(torch.arange(n_states))
@@ -134,24 +144,32 @@ class Tying:
 
     @property
     def n_groups(self) -> int:
-        """The number of distinct emissions."""
+        """The number G of distinct emission distributions, one for each group of states."""
         return int(self.group.max()) + 1
 
     @property
     def is_free(self) -> bool:
-        """True if no two states share an emission."""
+        """True if no two states share an emission distribution."""
         return self.n_groups == len(self.group)
 
     def whole_groups(self, is_chosen: Tensor) -> Tensor:
-        """Return a mask ``(K,)`` of every state whose group has a state in ``is_chosen``, ``(K,)``."""
+        """Return a mask ``(K,)`` of all states that share their emission with a chosen one.
+
+        Args:
+            is_chosen: mask of the chosen states, ``(K,)``.
+        """
         return torch.isin(self.group, self.group[is_chosen])
 
     def pool(self, statistics: Statistics, n_earlier: int = 0) -> Statistics:
-        """Return sufficient statistics summed over the states of each group: the first axis goes from K states to G
-        groups.
+        """Return sufficient statistics summed over the states that share an emission.
 
-        If densities depend on ``n_earlier`` states before as well, it goes from tuples of states to tuples of groups,
-        which are numbered with the newest state first.
+        The first axis of each array goes from K states to G groups. If densities depend on ``n_earlier`` states before
+        as well, it goes from tuples of states to tuples of groups, which are numbered with the newest state first.
+
+        Args:
+            statistics: sufficient statistics of the emissions, arrays whose first axis is the state (or tuple of
+                states).
+            n_earlier: number of earlier states that the density of a frame depends on.
         """
         group, n = self.group, self.n_groups
         for _ in range(n_earlier):
@@ -161,32 +179,50 @@ class Tying:
 
     @property
     def is_first(self) -> Tensor:
-        """A mask ``(K,)`` of the first state of each of the G groups."""
+        """A mask ``(K,)`` that is True for the first state of each group of states that share an emission."""
         states = torch.arange(len(self.group))
         return torch.isin(states, self.one_each(states))
 
     def one_each(self, table: Tensor) -> Tensor:
-        """Return the rows of a table ``(K, P)`` for the first state of each of the G groups, ``(G, P)``."""
+        """Return the row of the first state of each group of states that share an emission, ``(G, P)``.
+
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
+        """
         states = torch.arange(len(self.group))
         first = torch.full((self.n_groups,), len(self.group)).scatter_reduce(0, self.group, states, "amin")
         return table[first.to(table.device)]
 
     def once(self, each: Tensor, is_left_out: Tensor) -> Tensor:
-        """Return numbers ``(K,)`` of states in which a group counts once, and states that are left out count zero."""
+        """Return a number for each state, which is zero for all but the first of states that share an emission.
+
+        Args:
+            each: a number for each state, ``(K,)``.
+            is_left_out: mask of states whose number becomes zero too, ``(K,)``.
+        """
         return torch.where((self.is_first & ~is_left_out).to(each.device), each, 0.0)
 
     def shared(self, table: Tensor) -> Tensor:
-        """Return a table ``(K, P)`` in which each state has the row of the first state of its group."""
+        """Return emission parameters ``(K, P)`` in which each state has those of the first state of its group.
+
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
+        """
         return table if self.is_free else self.spread(self.one_each(table))
 
     def spread(self, table_of_groups: Tensor) -> Tensor:
-        """Return a table ``(K, P)`` in which each state has the row of its group, from a table ``(G, P)``."""
+        """Return emission parameters ``(K, P)`` in which each of K states has the row of its group.
+
+        Args:
+            table_of_groups: P emission parameters of each of G groups of states, ``(G, P)``.
+        """
         return table_of_groups[self.group.to(table_of_groups.device)]
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """Restrictions on the M-step of a chain.
+    """Restrictions on the M-step of a hidden Markov model: frozen parameters, and states that share an emission (are
+    tied).
 
     Attributes:
         frozen: parameters that EM leaves unchanged.
@@ -198,9 +234,13 @@ class Constraints:
 
     @classmethod
     def of(cls, frozen: Frozen, tying: Tying) -> Constraints:
-        """Return the constraints in which a group of tied states is frozen if one of its states is.
+        """Return the constraints in which all states that share an emission are frozen if one of them is.
 
-        Otherwise an M-step would move the other states away from it, and untie the group.
+        Otherwise an M-step would move the other states away from it, and they would no longer share it.
+
+        Args:
+            frozen: parameters that the user froze.
+            tying: which states share an emission.
         """
         is_frozen = frozen.rows(frozen.emission, len(tying.group))
         of_groups = tying.whole_groups(is_frozen)
@@ -211,42 +251,59 @@ class Constraints:
 
     @property
     def frozen_groups(self) -> Tensor:
-        """A mask of the G distinct emissions, ``(G,)``, True where the emission of a state of the group is frozen."""
+        """A mask ``(G,)`` of the groups of states that share an emission, True if the emission of one of its states is
+        frozen.
+        """
         is_frozen = torch.zeros(self.tying.n_groups, dtype=torch.bool)
         is_frozen[self.tying.group[self.frozen.rows(self.frozen.emission, len(self.tying.group))]] = True
         return is_frozen
 
     def kept_rows(self, parameters: Parameters) -> Tensor:
-        """Return a mask of the rows of ``parameters.transition`` that a fit leaves unchanged."""
+        """Return a mask of the rows of ``parameters.transition`` that a fit leaves unchanged (frozen transitions)."""
         k = len(parameters.initial)
         return self.frozen.rows(self.frozen.transition, k).repeat(len(parameters.transition) // k)
 
     def kept_numbers(self, table: Tensor, emission: Emission) -> Tensor:
-        """Return a mask of the numbers of a table ``(K, P)`` that a fit leaves unchanged."""
+        """Return a mask ``(K, P)`` of the emission parameters that a fit leaves unchanged.
+
+        Args:
+            table: P emission parameters of each of K states, ``(K, P)``.
+            emission: the emission distribution, which may keep some of its parameters by itself.
+        """
         of_emission = emission.is_kept(self.tying.one_each(table))
         return self.tying.spread(of_emission | self.frozen_groups[:, None].to(table.device))
 
     def freezes(self, parameters: Parameters, emission: Emission) -> bool:
-        """Return True if some of the parameters are frozen."""
+        """Return True if some of ``parameters`` are frozen, or kept unchanged by ``emission`` itself."""
         kept = (self.kept_rows(parameters), self.kept_numbers(parameters.table, emission))
         return self.frozen.initial or any(bool(each.any()) for each in kept)
 
     def keep(self, previous: Parameters, updated: Parameters, emission: Emission) -> Parameters:
-        """Return ``updated``, of a chain without slopes, with every frozen number set back to that of ``previous``."""
+        """Return ``updated`` with each frozen parameter set back to its value in ``previous``; for models without
+        inputs.
+
+        Args:
+            previous: parameters before an update.
+            updated: parameters after it.
+            emission: the emission distribution, which may keep some of its parameters by itself.
+        """
         kept = self.kept_numbers(previous.table, emission)
         return replace(self.keep_rows(previous, updated), table=torch.where(kept, previous.table, updated.table))
 
     def hold(self, previous: Parameters, updated: Parameters, emission: Emission) -> bool:
-        """Return True if ``updated`` has the frozen numbers of ``previous``, and the same emission for tied states."""
+        """Return True if ``updated`` has the frozen parameters of ``previous``, and equal emissions for states that
+        share one.
+        """
         kept = self.keep(previous, updated, emission)
         tied = replace(kept, table=emission.tie(self.tying.shared(kept.table)))
         pairs = zip(vars(tied).values(), vars(updated).values(), strict=True)
         return all(torch.allclose(a, b) for a, b in pairs if a is not None)
 
     def keep_rows(self, previous: Parameters, updated: Parameters) -> Parameters:
-        """Return ``updated`` with frozen probabilities and rates set back to those of ``previous``.
+        """Return ``updated`` with frozen probabilities and rates of the chain set back to those of ``previous``.
 
-        The generator of ``updated`` may have more states than ``previous``, to which frozen rows do not lead.
+        Emissions are not changed. The generator (rates in continuous time) of ``updated`` may have more states than
+        ``previous``, to which frozen rows do not lead.
         """
         initial = previous.initial if self.frozen.initial else updated.initial
         kept = self.kept_rows(previous).to(initial.device)
@@ -265,7 +322,7 @@ class Constraints:
     def without_rows(self, prior: Parameters) -> Parameters:
         """Return the hyperparameters ``prior`` with zeros for probabilities and rates that are frozen.
 
-        They then have no density, as what the topology forbids has none.
+        Parameters with a hyperparameter of zero have no prior density, like transitions that the topology forbids.
         """
         free = ~self.kept_rows(prior)
         return replace(
@@ -277,7 +334,9 @@ class Constraints:
         )
 
     def tying_of(self, emission: Emission) -> Tying:
-        """Return which states share an emission; an emission with durations says so itself."""
+        """Return which states share an emission: as ``emission`` says itself if it models durations, else as the user
+        chose.
+        """
         return self.tying if emission.tied_states is None else Tying(emission.tied_states)
 
     @classmethod

@@ -45,12 +45,12 @@ class MAPObjective:
     """The objective ``log p(x) + log prior`` of maximum a posteriori EM, and the units in which the history reports it.
 
     Attributes:
-        emission: the emission whose tables EM estimates.
+        emission: the emission distribution whose parameters EM estimates.
         pseudocount: Dirichlet priors of the chain's probabilities; the emission has a prior of its own.
-        constraints: parameters that the M-step leaves unchanged, and states that share emissions.
+        constraints: parameters that the M-step leaves unchanged, and states that share one emission distribution.
         n_units: number of raw units of the training data, each counted with the weight of its sequence.
         log_det: log-determinant of the encoding over the weighted data, in nats, which is added to ``log p`` of encoded
-            data.
+            data to get that of raw data.
         start: how the distribution of the first state is determined.
         inputs: probabilities and emissions that are regressed on inputs.
     """
@@ -64,11 +64,11 @@ class MAPObjective:
     inputs: InputOptions = field(default_factory=InputOptions)
 
     def log_prior(self, parameters: Parameters) -> float:
-        """Return the log-density of the prior in nats, up to a constant."""
+        """Return the log-density of the prior at ``parameters`` in nats, up to a constant."""
         return float(self.log_prior_of(parameters))
 
     def log_prior_of(self, parameters: Parameters) -> Tensor:
-        """Return the log-density of the prior in nats, up to a constant, as a differentiable scalar.
+        """Return the log-density of the prior at ``parameters`` in nats, up to a constant, as a differentiable scalar.
 
         An emission that several states share counts once.
         """
@@ -78,22 +78,27 @@ class MAPObjective:
         return of_tables + self.inputs.log_prior(parameters)
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """Return a row of the fit's ``history_``: the figures after an EM step, in nats per raw unit.
+        """Return a row of the fit's ``history_``: log-probability and objective, in nats per frame, byte or symbol.
 
         Args:
             step: number of the step.
             seconds: time since the start of the run.
             log_prob: log-probability of the encoded data, in nats.
             log_prior: log-density of the prior, in nats.
-            table: output parameters of the states, ``(K, P)``, from which states with a variance at its lower bound are
-                counted.
+            table: P emission parameters of each of K states, ``(K, P)``, from which states with a variance at its lower
+                bound are counted.
         """
         return self.figures(step, seconds, log_prob, log_prior, int(self.emission.floor_hits(table).sum()))
 
     def figures(self, step: float, seconds: float, log_prob: float, log_prior: float, floor_hits: int) -> Row:
-        """Return a row of the history as ``row`` does, given the number of states with a variance at its lower bound.
+        """Return a row of the fit's ``history_``: log-probability and objective, in nats per frame, byte or symbol.
 
-        That number is ``floor_hits``.
+        Args:
+            step: number of the step.
+            seconds: time since the start of the run.
+            log_prob: log-probability of the encoded data, in nats.
+            log_prior: log-density of the prior, in nats.
+            floor_hits: number of states with a variance at its lower bound.
         """
         per_unit = (log_prob + self.log_det) / self.n_units
         return {
@@ -105,15 +110,20 @@ class MAPObjective:
         }
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """Return the parameters that maximise the expected log-probability plus the log-prior: the M-step."""
+        """Return the parameters that maximise the expected log-probability plus the log-prior: the M-step.
+
+        Args:
+            parameters: parameters before the M-step.
+            expectations: expected counts under them, the result of the E-step.
+        """
         return m_step(parameters, expectations, self)
 
 
 @dataclass(frozen=True)
 class OwnMStep:
-    """The base of objectives with an M-step of their own; prior and figures are those of an HMM's objective.
+    """Base class of EM objectives with an M-step of their own; prior and history rows are those of an HMM's objective.
 
-    To add one, define ``maximised``.
+    To add one, subclass it and define the method ``maximised``, the M-step.
 
     Attributes:
         of_chain: the objective of an HMM with the same emission, constraints and units.
@@ -123,15 +133,24 @@ class OwnMStep:
 
     @property
     def emission(self) -> Emission:
-        """The emission whose tables EM estimates."""
+        """The emission distribution whose parameters EM estimates."""
         return self.of_chain.emission
 
     def log_prior(self, parameters: Parameters) -> float:
-        """Return the log-density of the prior in nats, up to a constant."""
+        """Return the log-density of the prior at ``parameters`` in nats, up to a constant."""
         return self.of_chain.log_prior(parameters)
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """Return a row of the history, with figures in nats per raw unit, as ``MAPObjective.row`` does."""
+        """Return a row of the fit's ``history_``: log-probability and objective, in nats per frame, byte or symbol.
+
+        Args:
+            step: number of the step.
+            seconds: time since the start of the run.
+            log_prob: log-probability of the encoded data, in nats.
+            log_prior: log-density of the prior, in nats.
+            table: P emission parameters of each of K states, ``(K, P)``, from which states with a variance at its lower
+                bound are counted.
+        """
         return self.of_chain.row(step, seconds, log_prob, log_prior, table)
 
 
@@ -140,20 +159,30 @@ class EMObjective(Protocol):
 
     @property
     def emission(self) -> Emission:
-        """The emission whose tables EM estimates."""
+        """The emission distribution whose parameters EM estimates."""
 
     def log_prior(self, parameters: Parameters) -> float:
-        """Return the term that the objective adds to the log-probability of the data, in nats."""
+        """Return the term, such as a log-prior, that the objective adds to the log-probability of the data, in nats."""
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """Return a row of the fit's ``history_``: the figures after an EM step, in nats per raw unit.
+        """Return a row of the fit's ``history_``: log-probability and objective, in nats per frame, byte or symbol.
 
-        ``log_prob`` and ``log_prior`` are the objective's two terms in nats of encoded data; ``table`` has the output
-        parameters of the states, ``(K, P)``.
+        Args:
+            step: number of the step.
+            seconds: time since the start of the run.
+            log_prob: the objective's first term, the log-probability of the encoded data or a bound of it, in nats.
+            log_prior: the objective's other term, what ``log_prior`` returned, in nats.
+            table: P emission parameters of each of K states, ``(K, P)``, from which states with a variance at its lower
+                bound are counted.
         """
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """Return the parameters that increase the objective most, given expected counts: the M-step."""
+        """Return the parameters that increase the objective most: the M-step.
+
+        Args:
+            parameters: parameters before the M-step.
+            expectations: expected counts under them, the result of the E-step.
+        """
 
 
 # -- the E-step ----------------------------------------------------------------------------------------------
@@ -165,12 +194,12 @@ class Expectations:
 
     Attributes:
         log_prob: log p(x) in nats.
-        initial: expected number of sequences that start in each state, ``(K,)``.
+        initial: expected number of sequences that start in each of K states, ``(K,)``.
         xi: expected transitions between states, ``(K, K)``.
         final: expected number of sequences that end in each state, ``(K,)``.
         emission: sufficient statistics of the emissions; the first axis of each array is the state.
-        given_inputs: posteriors of every step of this process beside its inputs, where a regression reads inputs; else
-            None.
+        given_inputs: posterior and inputs of every step that this process has read, if parameters are regressed on
+            inputs; else None.
     """
 
     log_prob: float
@@ -192,7 +221,7 @@ class Expectations:
         )
 
     def scaled(self, factor: float) -> Expectations:
-        """Return the expectations with every sum multiplied by ``factor``, as if the data had that weight."""
+        """Return the expected counts with every sum multiplied by ``factor``, as if the data had that weight."""
         return Expectations(
             factor * self.log_prob,
             factor * self.initial,
@@ -203,8 +232,9 @@ class Expectations:
         )
 
     def arrays(self) -> dict[str, Any]:
-        """Return the sums as arrays by name for a checkpoint, without ``given_inputs``, because its size grows with the
-        data.
+        """Return the expected counts as arrays by name for a checkpoint.
+
+        The field ``given_inputs`` is left out, because its size grows with the data.
         """
         tensors = {"initial": self.initial, "xi": self.xi, "final": self.final}
         return {
@@ -215,7 +245,7 @@ class Expectations:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], device: torch.device) -> Expectations:
-        """Return the expectations that ``arrays`` stored, with tensors on ``device``."""
+        """Return the expected counts that a checkpoint stores as ``arrays``, with tensors on ``device``."""
         initial, xi, final = (torch.tensor(arrays[name], device=device) for name in ("initial", "xi", "final"))
         emission = arrays["emission"]
         statistics = tuple(torch.tensor(emission[str(i)], device=device) for i in range(len(emission)))
@@ -230,12 +260,13 @@ def e_step(
     dtype: torch.dtype,
     interruption: Interruption | None = None,
 ) -> list[Expectations] | None:
-    """Return the expected counts of several chains, computed side by side with one table of densities for all their
-    states.
+    """Return the results of the E-step for several hidden Markov models: expected counts, and log-probabilities.
+
+    The models (chains) are computed side by side: the emission densities of all their states are evaluated together.
 
     Args:
         chains: parameters of R chains with the same number of states.
-        emission: the emission that all chains share.
+        emission: the emission distribution of all chains; only its parameters differ.
         batches: the sequences of this process.
         dtype: precision of the densities.
         interruption: is asked between two batches whether a signal came; None means that nothing interrupts.
@@ -244,7 +275,7 @@ def e_step(
         The expectations of each chain, summed over the batches; None if a signal came between two batches.
 
     Raises:
-        ValueError: a sequence has probability zero; the message names it by its position among all sequences.
+        ValueError: if a sequence has probability zero; the message names it by its position among all sequences.
     """
     stacked = chains[0] if len(chains) == 1 else Parameters.stack(chains)
     table = torch.cat([parameters.table for parameters in chains])  # (R·K, P)
@@ -271,9 +302,9 @@ def _expectations(
 
     Args:
         stacked: parameters of all chains, with a leading axis R.
-        table: output parameters of all their states, ``(R K, P)``.
+        table: P emission parameters of each of K states of each chain, ``(R K, P)``.
         n_chains: number of chains, R.
-        emission: the emission that all chains share.
+        emission: the emission distribution of all chains.
         batch: some sequences.
         dtype: precision of the densities.
 
@@ -306,10 +337,13 @@ def _expectations(
 def sum_over_processes(
     expectations: Sequence[Expectations], numbers: Sequence[float]
 ) -> tuple[list[Expectations], list[float]]:
-    """Return the expectations of each chain summed over all processes, and the ``numbers`` of process 0 in every
-    process.
+    """Return the expected counts of each chain summed over all processes, and the ``numbers`` of process 0.
 
-    ``given_inputs`` is not summed: every process keeps the steps of its own sequences.
+    The field ``given_inputs`` is not summed: every process keeps the steps of its own sequences.
+
+    Args:
+        expectations: expected counts of each chain in this process.
+        numbers: numbers such as the time, on which all processes must agree.
     """
     if not is_distributed():
         return list(expectations), list(numbers)
@@ -328,14 +362,16 @@ def sum_over_processes(
 class RunningStatistics:
     """Running averages of expected counts per frame, for stepwise EM and ``partial_fit``.
 
-    A logistic regression on inputs has no sums of fixed size from which its M-step could be taken. So for regressions
-    the steps of the batches are kept, each batch with its weight, until that is below ``LEAST_WEIGHT`` of the newest.
+    A logistic regression on inputs has no sums of fixed size from which its M-step could be taken. So for such models
+    the posteriors and inputs of the batches are kept, each batch with its weight, until that is below ``LEAST_WEIGHT``
+    of the newest.
 
     Attributes:
         mean: weighted average of the expectations of the batches, each divided by its number of frames.
         n_batches: number of batches averaged.
         n_frames: number of frames in these batches, by weight.
-        given_inputs: the weight in the average, and the statistics, of each batch that regressions on inputs read.
+        given_inputs: for each batch that is kept for regressions on inputs, its weight in the average and its
+            statistics.
     """
 
     mean: Expectations
@@ -345,14 +381,14 @@ class RunningStatistics:
 
     @classmethod
     def first(cls, expectations: Expectations, n_frames: float) -> RunningStatistics:
-        """Return the averages after one batch of ``n_frames`` frames."""
+        """Return the running averages after the first batch, of ``n_frames`` frames with these expected counts."""
         summed, of_inputs = replace(expectations, given_inputs=None), expectations.given_inputs
         kept = () if of_inputs is None else ((1 / n_frames, of_inputs),)
         return cls(summed.scaled(1 / n_frames), 1, n_frames, kept)
 
     @classmethod
     def of_last(cls, expectations: Expectations, n_steps: int) -> RunningStatistics | None:
-        """Return the averages after ``n_steps`` E-steps that each read all data, from the expectations of the last.
+        """Return the running averages after ``n_steps`` E-steps that each read all data, given the last one's results.
 
         Return None if regressions read inputs, because these would keep all data.
         """
@@ -364,10 +400,16 @@ class RunningStatistics:
     def add(
         self, expectations: Expectations, n_frames: float, *, decay: float, min_rate: float = 0.0
     ) -> RunningStatistics:
-        """Return the averages with one more batch of ``n_frames`` frames.
+        """Return the running averages with one more batch.
 
         The new batch has the weight ``(n_batches + 2)^-decay``, but at least ``min_rate``; the average before it has
         the rest.
+
+        Args:
+            expectations: expected counts of the batch.
+            n_frames: number of frames of the batch, by weight.
+            decay: exponent of the weights; 1 weights all batches equally, values towards 0.5 weight the newest more.
+            min_rate: least weight of the new batch.
         """
         rate, new = max((self.n_batches + 2) ** -decay, min_rate), self.first(expectations, n_frames)
         mean = self.mean.scaled(1 - rate) + replace(expectations, given_inputs=None).scaled(rate / n_frames)
@@ -376,13 +418,13 @@ class RunningStatistics:
         return RunningStatistics(mean, self.n_batches + 1, self.n_frames + n_frames, kept)
 
     def expectations(self, n_frames: float) -> Expectations:
-        """Return the averages as the expected counts of ``n_frames`` frames."""
+        """Return the running averages as the expected counts of ``n_frames`` frames, for use in an M-step."""
         of_batches = [statistics.scaled(n_frames * weight) for weight, statistics in self.given_inputs]
         of_inputs = reduce(operator.add, of_batches) if of_batches else None
         return replace(self.mean.scaled(n_frames), given_inputs=of_inputs)
 
     def rescaled(self, n_frames: float) -> RunningStatistics:
-        """Return the same sums as averages over ``n_frames`` frames."""
+        """Return the same sums of expected counts as averages over ``n_frames`` frames."""
         factor = self.n_frames / n_frames
         of_inputs = tuple((factor * weight, statistics) for weight, statistics in self.given_inputs)
         return RunningStatistics(self.mean.scaled(factor), self.n_batches, n_frames, of_inputs)
@@ -395,7 +437,7 @@ class RunningStatistics:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any] | None, device: torch.device) -> RunningStatistics | None:
-        """Return the running statistics that ``arrays`` stored, with tensors on ``device``; return None for None."""
+        """Return the running statistics that a checkpoint stores as ``arrays``, on ``device``; None for None."""
         if arrays is None:
             return None
         stored = arrays.get("given_inputs", {})
@@ -408,9 +450,14 @@ class RunningStatistics:
 
 
 def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObjective) -> Parameters:
-    """Return the parameters that maximise the objective, given the expected counts of an E-step.
+    """Return parameters of a hidden Markov model that maximise the objective, given the expected counts of an E-step.
 
     Transitions that are zero stay zero, and a state without expected transitions keeps its row.
+
+    Args:
+        parameters: parameters before the M-step.
+        expectations: expected counts under them, the result of the E-step.
+        objective: the objective, with its priors and constraints.
     """
     k, constraints = len(parameters.initial), objective.constraints
     initial_counts, transition_counts, final_counts = objective.pseudocount.counts(parameters)
@@ -449,9 +496,15 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
 
 
 def maximised_table(table: Tensor, emission: Emission, statistics: Statistics, tying: Tying) -> Tensor:
-    """Return the output parameters ``(K, P)`` that maximise the expected log-density.
+    """Return the emission parameters ``(K, P)`` that maximise the expected log-density: the M-step of the emissions.
 
     The statistics of states that share an emission are added first.
+
+    Args:
+        table: P emission parameters of each of K states before the M-step, ``(K, P)``.
+        emission: the emission distribution.
+        statistics: its expected sufficient statistics, arrays whose first axis is the state.
+        tying: which states share an emission.
     """
     if tying.is_free:
         return emission.maximise(statistics, table)
@@ -468,12 +521,12 @@ def _normalised(counts: Tensor, previous: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class BaumWelch:
-    """EM of a hidden Markov chain, as the ``EMProblem`` that ``training.run_em`` runs.
+    """EM (Baum-Welch) of a hidden Markov model, in the form of an ``EMProblem`` that ``training.run_em`` runs.
 
     Attributes:
         objective: the objective that the M-steps increase.
-        expect: computes the expectations of several chains on this process's share of the data; returns None if a
-            signal came before it ended.
+        expect: the E-step: function that computes the expected counts of several chains on this process's share of the
+            data; returns None if a signal came before it ended.
     """
 
     objective: EMObjective
@@ -481,7 +534,13 @@ class BaumWelch:
 
     @classmethod
     def on_batches(cls, objective: MAPObjective, batches: Sequence[PackedBatch], dtype: torch.dtype) -> BaumWelch:
-        """Return EM of ordinary HMMs on packed batches, for any number of chains side by side."""
+        """Return EM of ordinary HMMs on batches of sequences, for any number of models side by side.
+
+        Args:
+            objective: the objective that M-steps increase.
+            batches: the sequences of this process.
+            dtype: precision of the densities.
+        """
 
         def expect(chains: Sequence[Parameters], interruption: Interruption) -> list[Expectations] | None:
             return e_step(chains, objective.emission, batches, dtype, interruption)
@@ -490,33 +549,51 @@ class BaumWelch:
 
     @classmethod
     def one_by_one(cls, objective: EMObjective, expectations: Callable[[Parameters], Expectations]) -> BaumWelch:
-        """Return EM of chains whose E-step, ``expectations``, takes the parameters of one chain at a time."""
+        """Return EM of chains whose E-step takes the parameters of one chain at a time.
+
+        Args:
+            objective: the objective that M-steps increase.
+            expectations: the E-step, a function from parameters to expected counts.
+        """
         return cls(objective, lambda chains, interruption: [expectations(each) for each in chains])
 
     def e_step(self, parameters: Sequence[Parameters], interruption: Interruption) -> list[Expectations] | None:
-        """Return the expectations of each chain, summed over processes; None if a signal came."""
+        """Return expected counts under the parameters of each chain, summed over processes; None if a signal came."""
         e_steps = self.expect(parameters, interruption)
         return None if e_steps is None else sum_over_processes(e_steps, [])[0]
 
     def row(self, step: int, seconds: float, parameters: Parameters, expectations: Expectations) -> Row:
-        """Return the row of the history for these parameters."""
+        """Return the row of the fit's history for these parameters, in nats per frame, byte or symbol.
+
+        Args:
+            step: number of the EM step.
+            seconds: time since the start of the run.
+            parameters: parameters of one chain.
+            expectations: expected counts under them, with the log-probability of the data.
+        """
         prior = self.objective.log_prior(parameters)
         return self.objective.row(step, seconds, expectations.log_prob, prior, parameters.table)
 
     def m_step(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """Return the parameters that increase the objective most."""
+        """Return the parameters that increase the objective most, given expected counts, the result of the E-step."""
         return self.objective.maximised(parameters, expectations)
 
     def ended(
         self, parameters: Parameters, expectations: Expectations, n_rows: int
     ) -> tuple[Parameters, RunningStatistics | None]:
-        """Return the parameters, and the statistics from which ``partial_fit`` goes on."""
+        """Return the final parameters, and the running statistics from which ``partial_fit`` can continue.
+
+        Args:
+            parameters: parameters at the end of the fit.
+            expectations: expected counts of the last E-step.
+            n_rows: number of E-steps, one for each row of the history.
+        """
         return parameters, RunningStatistics.of_last(expectations, n_rows)
 
 
 @dataclass(frozen=True)
 class ParameterStore:
-    """The form in which checkpoints hold the parameters and running statistics of a chain.
+    """The conversion of a hidden Markov model's parameters and running statistics to arrays in checkpoints, and back.
 
     Attributes:
         device: device of the tensors that are read back.
@@ -525,14 +602,15 @@ class ParameterStore:
     device: torch.device
 
     def arrays(self, parameters: Parameters, kept: RunningStatistics | None) -> dict[str, Any]:
-        """Return the parameters and the running statistics as nested dictionaries of arrays.
+        """Return the parameters and the running statistics as nested dictionaries of arrays, for a checkpoint.
 
-        The keys ``"parameters"`` and ``"memory"`` are fixed by checkpoints that are already written.
+        ``kept`` are the running statistics from which ``partial_fit`` continues, or None. The keys ``"parameters"`` and
+        ``"memory"`` are fixed by checkpoints that are already written.
         """
         memory = None if kept is None else kept.arrays()
         return {"parameters": parameters.to(torch.device("cpu")).arrays(), "memory": memory}
 
     def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[Parameters, RunningStatistics | None]:
-        """Return the parameters and the running statistics that ``arrays`` stored."""
+        """Return the parameters and the running statistics that a checkpoint stores as ``arrays``."""
         parameters = Parameters.from_arrays(arrays["parameters"]).to(self.device)
         return parameters, RunningStatistics.from_arrays(arrays["memory"], self.device)

@@ -35,7 +35,7 @@ NEGLIGIBLE_GAIN = 1e-10  # nats per expected transition; a round that gains less
 
 
 def is_irreducible(topology: Topology, n_states: int) -> bool:
-    """Return True if every state leads to every other one and every state may be the first."""
+    """Return True if, under ``topology``, every state leads to every other one and every state may be the first."""
     return _leads_everywhere(topology.transition_mask(n_states)) and bool(topology.initial_mask(n_states).all())
 
 
@@ -45,7 +45,11 @@ def _leads_everywhere(mask: Tensor) -> bool:
 
 
 def with_start(parameters: Parameters, start: Start, topology: Topology) -> Parameters:
-    """Return the parameters with the distribution of the first state that ``start`` determines; ``"free"`` keeps it."""
+    """Return the parameters with the distribution of the first state that ``start`` determines.
+
+    It is uniform over the states that ``topology`` allows, or the stationary distribution of the transitions;
+    ``"free"`` keeps it as it is.
+    """
     if start == "free":
         return parameters
     if start == "uniform":
@@ -55,7 +59,12 @@ def with_start(parameters: Parameters, start: Start, topology: Topology) -> Para
 
 
 def check_initial(parameters: Parameters, start: Start, topology: Topology) -> None:
-    """Raise ``ValueError`` unless ``parameters.initial`` is the distribution that ``start`` determines."""
+    """Raise ``ValueError`` unless ``parameters.initial`` is the distribution of the first state that ``start``
+    determines.
+
+    Under ``"stationary"`` it is that of the transitions, under ``"uniform"`` the uniform one over the states that
+    ``topology`` allows.
+    """
     if start == "stationary" and not _leads_everywhere(parameters.transition > 0):
         raise ValueError(
             "start='stationary' needs a chain in which every state leads to every other, which these transitions do "
@@ -70,17 +79,19 @@ def check_initial(parameters: Parameters, start: Start, topology: Topology) -> N
 
 
 def stationary_initial(transition: Tensor, final: Tensor | None) -> Tensor:
-    """Return the stationary distribution ``(K,)`` of an irreducible chain with transitions ``(K, K)``.
+    """Return the stationary distribution ``(K,)`` of an irreducible chain (every state leads to every other).
 
-    If ``final`` is not None, ends are events and the result is the distribution of the state given that the sequence
-    goes on.
+    Args:
+        transition: transition probabilities, ``(K, K)``.
+        final: probabilities of the end after each state, ``(K,)``, or None if ends are not events. Only whether they
+            are given matters: with ends the result is the distribution of the state given that the sequence goes on.
     """
     initial, _, _ = _perron(transition.cpu().numpy(), has_final=final is not None)
     return torch.as_tensor(initial, device=transition.device)
 
 
 def invariant(transition: np.ndarray) -> np.ndarray:
-    """Return the unique stationary distribution ``π = π A`` of an irreducible chain, ``(K,)``."""
+    """Return the unique stationary distribution ``π = π A`` of an irreducible chain with transitions A, ``(K,)``."""
     k = len(transition)
     solution = np.linalg.solve((np.eye(k) - transition + 1.0 / k).T, np.full(k, 1.0 / k)).clip(min=0.0)
     shares: np.ndarray = solution / solution.sum()
@@ -88,12 +99,13 @@ def invariant(transition: np.ndarray) -> np.ndarray:
 
 
 def differentiable_stationary(transition: Tensor, *, refuses: bool = True, ends: bool = False) -> Tensor:
-    """Return the stationary distribution ``(..., K)`` of transitions ``(..., K, K)``, differentiable.
+    """Return the stationary distribution ``(..., K)`` of transitions ``(..., K, K)``, differentiable in the
+    transitions.
 
     Args:
         transition: transition probabilities; rows sum to one, or with ``ends`` to less.
-        refuses: True to raise torch's error for a chain without a unique stationary distribution; False to return
-            numbers that are not finite for it.
+        refuses: True to raise torch's ``LinAlgError`` for a chain without a unique stationary distribution; False to
+            return numbers that are not finite for it.
         ends: True if the end of a sequence is an event; the result is then the left Perron vector, which is the
             distribution of the state given that the sequence goes on.
     """
@@ -109,10 +121,10 @@ def differentiable_stationary(transition: Tensor, *, refuses: bool = True, ends:
 
 
 def log_stationary(log_a: Tensor) -> Tensor:
-    """Return log-probabilities of the stationary distribution, ``(..., K)``, for log transitions ``(..., K, K)``.
+    """Return log-probabilities of the stationary distribution of Markov chains, ``(..., K)``.
 
-    A chain that is not irreducible has many stationary distributions; the result is then the least-squares solution,
-    which is spread evenly.
+    ``log_a`` are the logarithms of the transition probabilities, ``(..., K, K)``. A chain that is not irreducible has
+    many stationary distributions; the result is then the least-squares solution, which is spread evenly.
     """
     system, even = _stationary_system(log_a.exp())
     solution, info = torch.linalg.solve_ex(system, even)
@@ -132,7 +144,7 @@ def _stationary_system(transition: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Tensor) -> Tensor:
-    """Return the transition probabilities after an M-step under ``start="stationary"``.
+    """Return transition probabilities after an M-step in which the first state has their stationary distribution.
 
     Args:
         counts: expected transitions, ``(K, K)``, or ``(K, K + 1)`` with a column of ends.
@@ -141,7 +153,8 @@ def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Te
         is_free: False for states whose rows stay unchanged, ``(K,)``.
 
     Returns:
-        Probabilities in the shape of ``previous``, for which Q is at least as large as for ``previous``.
+        Probabilities in the shape of ``previous``, for which the expected log-probability Q of transitions and first
+        states is at least as large as for ``previous``.
     """
     n, rows, g = (t.cpu().numpy().astype(np.float64) for t in (counts, previous, first))
     improved, _ = stationary_step(n, rows, g, is_free.numpy())
@@ -151,9 +164,16 @@ def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Te
 def stationary_step(
     counts: np.ndarray, previous: np.ndarray, first: np.ndarray, is_free: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the transition probabilities of ``stationary_rows`` as an array, and their stationary distribution.
+    """Return transition probabilities after an M-step with a stationary first state, and their stationary distribution.
 
-    The arguments are those of ``stationary_rows``, as arrays; the stationary distribution has shape ``(K,)``.
+    The shapes are that of ``previous`` and ``(K,)``. The expected log-probability of transitions and first states does
+    not decrease.
+
+    Args:
+        counts: expected transitions, ``(K, K)``, or ``(K, K + 1)`` with a column of ends.
+        previous: probabilities before the M-step, in the same shape; those that are zero stay zero.
+        first: expected first states, ``(K,)``.
+        is_free: False for states whose rows stay unchanged, ``(K,)``.
     """
     k = len(first)
     if previous.shape[1] > k:
@@ -166,7 +186,9 @@ def stationary_step(
 
 
 def _with_ends(n: np.ndarray, previous: np.ndarray, g: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Return the rows of ``stationary_rows`` for a chain whose ends are events.
+    """Return transition and end probabilities after an M-step in which the first state has the stationary distribution.
+
+    The chain has ends as events; its first state has the distribution of the state given that the sequence goes on.
 
     Args:
         n: expected transitions and, in the last column, ends, ``(K, K + 1)``.

@@ -26,15 +26,16 @@ from seqmodels.inference.chains.continuous_time import generator_of, without_dia
 
 @dataclass(frozen=True)
 class InputOptions:
-    """The columns of the inputs that each part of a model is regressed on, and the prior of the slopes.
+    """The inputs (covariates) that each part of a hidden Markov model is regressed on, and the prior of the slopes.
 
     Attributes:
         n_inputs: number of inputs of the model, U.
-        transition: columns that transitions are regressed on; empty if transitions do not depend on inputs.
-        emission: columns that emissions are regressed on; empty if emissions do not depend on inputs.
+        transition: columns of the inputs that transitions are regressed on; empty if transitions do not depend on
+            inputs.
+        emission: columns of the inputs that emissions are regressed on; empty if emissions do not depend on inputs.
         ridge: precision of the Gaussian prior of the slopes of transitions and of the first state, ``-½ ridge Σ
-            slope²``, where slopes are taken relative to the mean of their row, but those of rates as they are.
-        start: columns that the first state is regressed on; empty if it does not depend on inputs.
+            slope²``, where the mean over the row is subtracted from slopes other than those of rates.
+        start: columns of the inputs that the first state is regressed on; empty if it does not depend on inputs.
     """
 
     n_inputs: int = 0
@@ -44,7 +45,9 @@ class InputOptions:
     start: tuple[int, ...] = ()
 
     def started(self, parameters: Parameters, emission: Emission) -> Parameters:
-        """Return ``parameters`` with slopes of zero for everything that is regressed on inputs."""
+        """Return ``parameters`` with slopes of zero for everything that is regressed on inputs, with which a fit
+        starts.
+        """
         if self.start:
             of_first = parameters.initial.new_zeros(len(parameters.initial), self.n_inputs)
             parameters = replace(parameters, initial_slopes=of_first)
@@ -61,14 +64,14 @@ class InputOptions:
     def n_parameters(
         self, n_first: int, allowed: Tensor, is_free: Tensor, emits_freely: Tensor, emission: Emission
     ) -> int:
-        """Return the number of free slopes.
+        """Return the number of free slopes of a model of K states.
 
         Args:
             n_first: number of states that may be the first; 0 if their distribution is frozen.
             allowed: True for possible transitions, ``(K, K)``.
             is_free: True for states whose transitions are not frozen, ``(K,)``.
             emits_freely: True for states whose emission is not frozen, ``(K,)``.
-            emission: the emission, which knows how many numbers of a state depend on inputs.
+            emission: the emission distribution, which knows how many numbers of a state depend on inputs.
         """
         of_first = len(self.start) * max(0, n_first - 1)
         of_transitions = len(self.transition) * int((allowed.sum(1) - 1)[is_free].clamp(min=0).sum())
@@ -78,10 +81,11 @@ class InputOptions:
         return of_first + of_transitions + len(self.emission) * n_free * int(emits_freely.sum())
 
     def free_slopes(self, parameters: Parameters, emission: Emission) -> tuple[Tensor, Tensor, Tensor]:
-        """Return masks of the slopes that are learned, for transitions, the table and the first state.
+        """Return masks of the slopes that are learned, for transitions, emission parameters and the first state.
 
-        The shapes are ``(K, K, U)``, ``(K, P, U)`` and ``(K, U)``. Slopes of reference categories, which are fixed at
-        zero, and of inputs that the options do not name, are False.
+        The shapes are ``(K, K, U)``, ``(K, P, U)`` and ``(K, U)``, for K states, P emission parameters of a state, and
+        U inputs. Slopes of reference categories, which are fixed at zero, and of inputs that the options do not name,
+        are False.
         """
         of_table = torch.zeros_like(parameters.table, dtype=torch.bool)
         if self.emission:
@@ -99,7 +103,7 @@ class InputOptions:
         return free[0], free[1], free[2]
 
     def log_prior(self, parameters: Parameters) -> Tensor:
-        """Return the log-density of the prior of the slopes in nats, up to a constant, as a scalar tensor."""
+        """Return the log-density of the prior of slopes on inputs in nats, up to a constant, as a scalar tensor."""
         total = parameters.transition.new_zeros(())
         rows: list[tuple[Tensor, Tensor]] = []
         if parameters.transition_slopes is not None and parameters.generator is not None:
@@ -116,7 +120,8 @@ class InputOptions:
 
 @dataclass(frozen=True)
 class InputStatistics:
-    """The sufficient statistics of regressions on inputs: for each of N steps its inputs and its posterior.
+    """The sufficient statistics of regressions on inputs: for each of N steps its inputs and the posterior of its
+    state.
 
     An attribute is None if no regression of the model reads it.
 
@@ -128,7 +133,7 @@ class InputStatistics:
         gamma: posterior of the states of each step, ``(N, K)`` float64.
         first_inputs: inputs of the first step of each of n sequences, ``(n, U)``.
         first: posterior of the first state of each sequence, ``(n, K)`` float64.
-        path_inputs: in continuous time the F inputs of rates, for each of G gaps, ``(G, F)``.
+        path_inputs: in continuous time the F inputs that rates depend on, for each of G gaps between steps, ``(G, F)``.
         paths: expected jumps within each gap, with the expected times in each state on the diagonal, ``(G, K, K)``.
     """
 
@@ -150,7 +155,7 @@ class InputStatistics:
 
         Args:
             parameters: the parameters, which have slopes for everything that is regressed on inputs.
-            batch: N steps of n sequences.
+            batch: N steps of n sequences, with K states.
             gamma: posterior of the states of each step, ``(N, K)``.
             first: posterior of the first state of each sequence, ``(n, K)``.
             transitions: expected transitions into each step, ``(N, K, K)``; None if they do not depend on inputs.
@@ -169,13 +174,13 @@ class InputStatistics:
         return InputStatistics(**{name: torch.cat(pair) for name, pair in pairs.items() if pair[0] is not None})
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the statistics that are not None as arrays by name, in the form in which a checkpoint stores them."""
+        """Return the attributes that are not None as arrays by name, for a checkpoint."""
         each = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: tensor.cpu().numpy() for name, tensor in each.items() if tensor is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], device: torch.device) -> InputStatistics:
-        """Return the statistics that ``arrays`` stored, with tensors on ``device``."""
+        """Return the statistics that a checkpoint stores as ``arrays``, with tensors on ``device``."""
         return cls(**{name: torch.tensor(array, device=device) for name, array in arrays.items()})
 
     def scaled(self, factor: float) -> InputStatistics:
@@ -188,16 +193,18 @@ class InputStatistics:
 def maximised_transitions(
     parameters: Parameters, statistics: InputStatistics, pseudocounts: Tensor, options: InputOptions
 ) -> tuple[Tensor, Tensor]:
-    """Return the transition matrix at inputs of zero, ``(K, K)``, and slopes of its logits, ``(K, K, U)``.
+    """Return the transition matrix at inputs of zero, ``(K, K)``, and the slopes of its logits on U inputs, ``(K, K,
+    U)``.
 
-    Each row is a multinomial logistic regression, fitted in one M-step. Slopes are relative to a reference, whose slope
-    is zero: the state itself, or the first state that it leads to if it does not lead to itself.
+    It is the M-step of transitions that depend on inputs: each row is a multinomial logistic regression. Slopes are
+    relative to a reference, whose slope is zero: the state itself, or the first state that it leads to if it does not
+    lead to itself.
 
     Args:
         parameters: the parameters before the M-step.
         statistics: expected transitions and inputs of each step.
         pseudocounts: counts added to transitions at inputs of zero, ``(K, K)``.
-        options: which inputs the transitions depend on, and the ridge.
+        options: which inputs the transitions depend on, and the strength of the prior of slopes.
     """
     assert parameters.transition_slopes is not None
     assert statistics.transitions is not None
@@ -214,17 +221,19 @@ def maximised_transitions(
 def maximised_rates(
     parameters: Parameters, statistics: InputStatistics, is_free: Tensor, options: InputOptions
 ) -> tuple[Tensor, Tensor]:
-    """Return the generator at inputs of zero, ``(K, K)``, and slopes of log-rates, ``(K, K, U)``, after an M-step.
+    """Return the generator of a chain in continuous time at inputs of zero, and the slopes of its log-rates: the
+    M-step.
 
-    Each rate is a Poisson regression of the expected jumps of a gap on its inputs, with the expected time in the state
-    as exposure: ``Σ_g (n_g log q(u_g) - τ_g q(u_g)) - ½ ridge Σ w²`` with ``log q(u) = b + w · u`` is concave. A rate
-    without expected jumps becomes zero, and a state without expected time keeps its rates.
+    The shapes are ``(K, K)`` and ``(K, K, U)``, for K states and U inputs. Each rate q is a Poisson regression of the
+    expected number n_g of jumps within gap g between two steps on its inputs u_g, with the expected time τ_g in the
+    state as exposure: ``Σ_g (n_g log q(u_g) - τ_g q(u_g)) - ½ ridge Σ w²`` with ``log q(u) = b + w · u`` is concave. A
+    rate without expected jumps becomes zero, and a state without expected time keeps its rates.
 
     Args:
         parameters: the parameters before the M-step.
         statistics: expected jumps and times of each gap, and its inputs.
-        is_free: False for states whose rates stay unchanged, ``(K,)``.
-        options: which inputs the rates depend on, and the ridge.
+        is_free: False for those of the K states whose rates stay unchanged, ``(K,)``.
+        options: which inputs the rates depend on, and the strength of the prior of slopes.
     """
     assert parameters.generator is not None
     assert parameters.transition_slopes is not None
@@ -247,16 +256,16 @@ def maximised_rates(
 def maximised_initial(
     parameters: Parameters, statistics: InputStatistics, pseudocounts: Tensor, options: InputOptions
 ) -> tuple[Tensor, Tensor]:
-    """Return the distribution of the first state at inputs of zero, ``(K,)``, and the slopes of its logits, ``(K,
-    U)``.
+    """Return the distribution of the first state at inputs of zero, ``(K,)``, and slopes of its logits, ``(K, U)``.
 
-    The first possible state is the reference, whose slope is zero.
+    U is the number of inputs. This is the M-step of a first state that depends on inputs, a multinomial logistic
+    regression. The first possible state is the reference, whose slope is zero.
 
     Args:
         parameters: the parameters before the M-step.
         statistics: posteriors and inputs of the first steps.
         pseudocounts: counts added to first states at inputs of zero, ``(K,)``.
-        options: which inputs the first state depends on, and the ridge.
+        options: which inputs the first state depends on, and the strength of the prior of slopes.
     """
     assert parameters.initial_slopes is not None
     assert statistics.first is not None
@@ -269,7 +278,7 @@ def maximised_initial(
 
 
 def design_of(inputs: Tensor, columns: list[int]) -> Tensor:
-    """Return regressors of each step, ``(N, 1 + F)`` float64: a one, then the inputs in the F ``columns``."""
+    """Return the regressors of each of N steps, ``(N, 1 + F)`` float64: a one, then the inputs in the F ``columns``."""
     u = inputs[:, columns].double()
     return torch.cat([torch.ones_like(u[:, :1]), u], 1)
 
@@ -312,11 +321,18 @@ def _maximise_row(
 def maximised_emissions(
     parameters: Parameters, statistics: InputStatistics, emission: Emission, tying: Tying, options: InputOptions
 ) -> tuple[Tensor, Tensor]:
-    """Return output parameters at inputs of zero, ``(K, P)``, and their slopes, ``(K, P, U)``, after an M-step.
+    """Return emission parameters at inputs of zero, ``(K, P)``, and their slopes on U inputs, ``(K, P, U)``: the
+    M-step.
 
     Each group of states that share an emission is a regression of its own, in which a step counts with the sum of their
-    posteriors. Columns of the table that do not belong to the observation, such as parameters of durations, do not
-    change.
+    posteriors. Parameters of a state that do not belong to the emission, such as those of durations, do not change.
+
+    Args:
+        parameters: the parameters before the M-step, with P emission parameters of each of K states.
+        statistics: frames, inputs and posterior of each step.
+        emission: the emission distribution.
+        tying: which states share an emission.
+        options: which inputs the emissions depend on.
     """
     assert parameters.table_slopes is not None
     assert statistics.x is not None
@@ -342,9 +358,11 @@ def maximised_emissions(
 
 
 def relative_to_references(parameters: Parameters) -> Parameters:
-    """Return parameters of the same probabilities in which references and impossible states have slopes of zero.
+    """Return parameters of the same model in which the slopes of reference categories and of impossible states are
+    zero.
 
-    References are the categories of a multinomial regression, relative to which the others are measured.
+    The reference is the category of a multinomial regression relative to which the others are measured. For a row of
+    transitions it is the state itself, if that is possible, else the first possible state.
     """
     of_transitions, of_first = parameters.transition_slopes, parameters.initial_slopes
     if of_transitions is not None and parameters.generator is not None:
@@ -362,7 +380,10 @@ def relative_to_references(parameters: Parameters) -> Parameters:
 
 
 def has_transition_slope(parameters: Parameters) -> Tensor:
-    """Return a mask ``(K, K)`` that is True for possible transitions other than the reference of their row.
+    """Return a mask ``(K, K)`` of the transitions that have slopes on inputs.
+
+    These are all possible ones but the reference category of their row. The reference, whose slopes are zero, is the
+    state itself or, if that is impossible, the first possible state.
 
     In continuous time it is True for the rates that are not zero.
     """
@@ -376,12 +397,18 @@ def has_transition_slope(parameters: Parameters) -> Tensor:
 
 
 def has_initial_slope(initial: Tensor) -> Tensor:
-    """Return a mask ``(K,)`` that is True for every possible first state but the first one, which is the reference."""
+    """Return a mask ``(K,)`` that is True for first states that have slopes on inputs.
+
+    These are all states with a positive probability in ``initial (K,)`` but the first of them, the reference category.
+    """
     result = initial > 0
     result[int(result.nonzero()[0])] = False
     return result
 
 
 def reference_first(i: int, states: Sequence[int]) -> list[int]:
-    """Return the ``states`` that state i leads to, with the reference first: state i itself if it is one of them."""
+    """Return the ``states`` that state i leads to, reordered so that state i itself comes first if it is one of them.
+
+    The first is then the reference category of the regression of a row of transitions.
+    """
     return [i, *(j for j in states if j != i)] if i in states else list(states)

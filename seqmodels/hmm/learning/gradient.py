@@ -45,18 +45,34 @@ RECOMPUTED = 1 << 22  # size of the blocks that are computed again in the backwa
 
 
 class DifferentiableChain(Protocol):
-    """A chain whose log-likelihood has a gradient, as every ``HiddenChain`` has."""
+    """The methods that training by gradient needs of a hidden Markov chain, which every ``HiddenChain`` has."""
 
     def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
-        """Return log p(x) of each sequence of a batch in nats, ``(n,)`` float64, of which the sum is differentiable."""
+        """Return log p(x) of each sequence of a batch in nats, ``(n,)`` float64, of which the sum is differentiable.
+
+        Args:
+            parameters: parameters of the chain and its emissions.
+            emission: the emission distribution.
+            batch: n sequences.
+        """
 
     def forward_log_prob(
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> Tensor:
-        """Return log p(x) of each sequence of a batch, ``(n,)``, by the forward pass that scores take."""
+        """Return log p(x) of each sequence of a batch in nats, ``(n,)``, by the forward pass that is also used for
+        scores.
+
+        Args:
+            parameters: parameters of the chain and its emissions.
+            emission: the emission distribution.
+            batch: n sequences.
+            dtype: precision of the emission densities.
+        """
 
     def refuse(self, impossible: Sequence[int]) -> None:
-        """Raise ``ValueError``, naming the first, if there are sequences of probability zero."""
+        """Raise ``ValueError`` if ``impossible``, the numbers of sequences of probability zero, is not empty; it names
+        the first.
+        """
 
 
 def gradient_ascent(
@@ -71,17 +87,18 @@ def gradient_ascent(
     callback: Callback,
     checkpoints: Checkpoints | None = None,
 ) -> FitResult[Parameters]:
-    """Train parameters with AdamW for ``stop.max_iter`` epochs, with one step per batch.
+    """Train the parameters of a hidden Markov chain with AdamW for ``stop.max_iter`` epochs, with one step per batch.
 
-    The last row of the history holds the figures of the final parameters. In the rows before it ``log_prob`` is a mean
-    over the steps since the previous row, and ``objective`` is NaN. Training never counts as converged.
+    The last row of the history holds the log-probability and the objective at the final parameters. In the rows before
+    it ``log_prob`` is a mean over the steps since the previous row, and ``objective`` is NaN. Training never counts as
+    converged.
 
-    Parameters that all states share, which are the first steps of an autoregression, are trained too, although EM
-    leaves them at their start.
+    Parameters that all states share (those of the first steps of an autoregression) are trained too, although EM leaves
+    them at their initial values.
 
     Args:
         start: the parameters to begin with.
-        chain: the chain.
+        chain: the kind of chain, which computes log-probabilities.
         objective: the objective to maximise.
         portions: this process's portion of each batch.
         dtype: precision of the computation.
@@ -123,11 +140,19 @@ def gradient_ascent(
 
 
 class Unconstrained(nn.Module):
-    """A module whose weights are the parameters of a chain on an unconstrained scale.
+    """A module whose weights are the parameters of a hidden Markov chain on an unconstrained scale, for gradient
+    training.
 
-    They are logits of probabilities or logarithms of rates, output parameters and slopes. Calling the module returns
-    ``Parameters``. Probabilities and rates that are zero at the start stay zero. Weights of frozen parameters have a
-    gradient of zero, so that they stay as they are.
+    They are logits of probabilities or logarithms of rates, emission parameters and slopes on inputs. Calling the
+    module returns ``Parameters``. Probabilities and rates that are zero at the start stay zero. Weights of frozen
+    parameters have a gradient of zero, so that they stay as they are.
+
+    Args:
+        parameters: parameters to start from.
+        emission: the emission distribution.
+        start: how the distribution of the first state is determined; only a ``"free"`` one has weights.
+        inputs: which parameters are regressed on inputs; None means none.
+        constraints: frozen parameters, and states that share an emission; None means neither.
     """
 
     def __init__(
@@ -193,13 +218,13 @@ class Unconstrained(nn.Module):
 
     @torch.no_grad()
     def detached(self) -> Parameters:
-        """Return the current parameters as tensors without gradients."""
+        """Return the current parameters of the chain as tensors without gradients."""
         p: Parameters = self()
         return replace(p, table=p.table.detach().clone())
 
 
 def _freeze(weights: Tensor, is_kept: Tensor) -> None:
-    """Set the gradient of the weights to zero where ``is_kept``, which is broadcast, is True."""
+    """Make the gradient of ``weights`` zero where the mask ``is_kept``, which is broadcast to their shape, is True."""
     is_kept = is_kept.to(weights.device)
     if bool(is_kept.any()):
         weights.register_hook(lambda gradient: gradient.masked_fill(is_kept, 0.0))
@@ -251,7 +276,12 @@ class _BlockObjective:
 def log_prob_of_batch(emission: Emission, parameters: Parameters, batch: PackedBatch) -> Tensor:
     """Return log p(x) of each sequence of a batch in nats, ``(n,)``, differentiable in the parameters.
 
-    The computation has the precision of ``parameters.table``, or float64 where emissions depend on inputs.
+    The computation has the precision of ``parameters.table``, or float64 if emissions depend on inputs.
+
+    Args:
+        emission: the emission distribution.
+        parameters: parameters of the chain and its emissions.
+        batch: n sequences.
     """
     p, log_a = parameters, None
     if p.table_slopes is None:
@@ -268,9 +298,15 @@ def log_prob_of_batch(emission: Emission, parameters: Parameters, batch: PackedB
 
 
 def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None) -> Tensor:
-    """Return log p(x_t | state) of each frame and state, ``(N, K)``, differentiable in ``table``, ``(K, P)``.
+    """Return log p(x_t | state) of each of N frames in each of K states, ``(N, K)``, differentiable in ``table``.
 
     The result is a transposed view: in memory the frames of one state stand beside each other.
+
+    Args:
+        emission: the emission distribution.
+        table: P emission parameters of each state, ``(K, P)``.
+        x: encoded frames, ``(N, D)``, or symbols, ``(N,)``.
+        past: frames before each frame, for an autoregression; else None.
     """
     observation, table_by_state = emission.observation, table.unsqueeze(1)  # (K, 1, P)
     if observation.emits == "symbols":

@@ -29,16 +29,18 @@ def starts(
     topology: Topology | None = None,
     tying: Tying | None = None,
 ) -> Iterator[Parameters]:
-    """Yield a first guess of the parameters for each generator; sequences are counted without their weights.
+    """Yield a first guess of a hidden Markov model's parameters for each generator, from which EM can start.
+
+    The sequences are counted without their weights.
 
     Args:
-        emission: the emission, which makes a table of output parameters from labelled frames.
+        emission: the emission distribution, which estimates its parameters from frames with a guessed state.
         batches: the sequences to guess from.
         n_states: number of states, K.
         has_final: True if the end of a sequence is an event.
-        generators: a random generator for each start.
+        generators: a random generator for each guess.
         topology: transitions that are possible; None means all.
-        tying: states that share an emission, which then start with the same one; None means that none do.
+        tying: states that share an emission, which then start with the same parameters; None means that none do.
     """
     frames = _Frames.from_batches(batches)
     topology = topology or Banded()
@@ -114,7 +116,7 @@ def _known_state(states: Tensor) -> Tensor:
 def _labels(
     emission: Emission, frames: _Frames, topology: Topology, tying: Tying, generator: torch.Generator
 ) -> Tensor:
-    """Return a first guess of the state of each frame, ``(N,)``; where the state is known, it is that state."""
+    """Return a first guess of the state of each frame, ``(N,)``; a known state is kept."""
     k, known = len(tying.group), frames.known
     if topology.is_ordered:
         guess = _equal_parts(frames.lengths, k)
@@ -128,7 +130,9 @@ def _labels(
 
 
 def _equal_parts(lengths: Tensor, n_states: int) -> Tensor:
-    """Return labels of frames, ``(N,)``: each sequence is cut into K equal parts (a flat start, as in speech)."""
+    """Return a state for each frame, ``(N,)``, by cutting each sequence into K equal parts (a flat start, as in
+    speech).
+    """
     first = torch.repeat_interleave(lengths.cumsum(0) - lengths, lengths)
     time = torch.arange(int(lengths.sum()), device=lengths.device) - first
     return time * n_states // torch.repeat_interleave(lengths, lengths)

@@ -30,10 +30,10 @@ class RegressionBatch:
 
     Attributes:
         batch: the packed sequences, N frames in all.
-        gaps: the frames with missing values, which every E-step filters and smooths.
-        of_complete: sufficient statistics of the frames outside of gaps, summed, ``(1, F)``; the first p frames of each
-            sequence are left out.
-        early: the frames that have fewer than p frames before them, ``(n, D)``.
+        gaps: the frames with missing values, whose distribution every E-step computes by filtering and smoothing.
+        of_complete: the F sufficient statistics of the frames outside of gaps, summed, ``(1, F)``; the first p frames
+            of each sequence, for an autoregression of order p, are left out.
+        early: the frames that have fewer than p frames before them, ``(n, D)`` with D features.
         before_early: the frames before each frame of ``early``, ``(n, p, D)``; NaN before the start of a sequence.
     """
 
@@ -47,7 +47,12 @@ class RegressionBatch:
     def of(cls, batch: PackedBatch, corpus: Corpus, emission: AutoregressiveEmission) -> RegressionBatch:
         """Return a batch prepared for the E-steps of the autoregression ``emission`` with one state.
 
-        The batch must not contain the filter's beliefs about missing values yet.
+        The missing values of the batch must not have been filled in yet.
+
+        Args:
+            batch: some packed sequences of ``corpus``.
+            corpus: the training data.
+            emission: the autoregression.
         """
         assert batch.past is not None, "an autoregression is given its past"
         gaps = Gaps.of([corpus.sequences[i] for i in batch.indices], emission.observation.order)
@@ -60,10 +65,15 @@ class RegressionBatch:
         return cls(batch, gaps, sums, x[is_early].double(), past[is_early].double())
 
     def expectations(self, parameters: Parameters, emission: AutoregressiveEmission) -> Expectations:
-        """Return the expected counts and the log-probability of this batch, in the same form as an E-step of
-        ``HMM(1)``.
+        """Return the result of the E-step on this batch: expected counts of a chain of one state, and the
+        log-probability.
 
-        Raises ``ValueError``, naming the sequences of the batch, if its log-probability is -inf.
+        Args:
+            parameters: parameters of the chain of one state, with the autoregression's numbers in ``table``.
+            emission: the autoregression.
+
+        Raises:
+            ValueError: if the log-probability of the batch is -inf; the message names its sequences.
         """
         table, device = parameters.table, self.batch.x.device
         known = filtered(self.gaps, emission.observation, table[0])
@@ -84,7 +94,7 @@ class RegressionBatch:
 
 
 def regression_batches(corpus: Corpus, emission: AutoregressiveEmission) -> list[RegressionBatch]:
-    """Return the batches of the corpus that belong to this process, prepared for ``smoothed_e_step``."""
+    """Return this process's batches of the training data ``corpus``, prepared for ``smoothed_e_step``."""
     batches = replace(corpus, past_filter=None).own_batches()
     return [RegressionBatch.of(batch, corpus, emission) for batch in batches]
 
@@ -93,5 +103,12 @@ def regression_batches(corpus: Corpus, emission: AutoregressiveEmission) -> list
 def smoothed_e_step(
     batches: Sequence[RegressionBatch], emission: AutoregressiveEmission, parameters: Parameters
 ) -> Expectations:
-    """Return the expected counts and the log-probability of all batches, summed, for a chain of one state."""
+    """Return the result of the E-step of an autoregression without hidden states: statistics and log-probability,
+    summed.
+
+    Args:
+        batches: the training data of this process.
+        emission: the autoregression.
+        parameters: parameters of a chain of one state, with the autoregression's numbers in ``table``.
+    """
     return reduce(add, [batch.expectations(parameters, emission) for batch in batches])

@@ -31,7 +31,7 @@ class StartData:
 
     Attributes:
         n_sequences: number of sequences.
-        length: ``"stop"`` if ends are events, else ``"given"``.
+        length: ``"stop"`` if the end of a sequence is an event, else ``"given"``.
         knows_states: True if states were given with the data.
         is_conditional: True if the model is fitted with targets ``y``.
     """
@@ -50,9 +50,9 @@ class ChainArguments:
 
     Attributes:
         n_states: number of states, K.
-        length: ``"stop"`` if ends are events, else ``"given"``.
+        length: ``"stop"`` if the end of a sequence is an event, else ``"given"``.
         topology: transitions that are possible.
-        tied: a group number for each state, or None.
+        tied: a group number for each state, whose states share one emission distribution; None if no states share one.
         frozen: parameters that EM leaves unchanged.
         pseudocount: counts that are added to every expected count.
     """
@@ -65,19 +65,23 @@ class ChainArguments:
     pseudocount: Any = 0.0
 
     def options(self) -> ChainOptions:
-        """Return the arguments checked and resolved; raises ``ValueError`` for values that are not allowed."""
+        """Return the arguments after checking them and resolving ``"auto"``.
+
+        Raises:
+            ValueError: if a value is not allowed.
+        """
         k = self.n_states
         return ChainOptions.from_arguments(k, self.topology, self.tied, self.frozen, self.pseudocount, self.length)
 
 
 @dataclass(frozen=True)
 class ChainOptions:
-    """The structure of a chain of K states for EM.
+    """The structure of a Markov chain of K states, and the constraints and prior under which EM fits it.
 
     Attributes:
         topology: transitions that are possible.
-        constraints: parameters that EM leaves unchanged, and states that share emissions.
-        pseudocount: the prior of the chain's probabilities.
+        constraints: parameters that EM leaves unchanged, and states that share one emission distribution.
+        pseudocount: Dirichlet prior of the chain's probabilities, as counts added to the expected ones.
     """
 
     topology: Topology
@@ -88,8 +92,19 @@ class ChainOptions:
     def from_arguments(
         cls, n_states: int, topology: Any, tied: Any, frozen: Any, pseudocount: Any, length: str
     ) -> ChainOptions:
-        """Return the options that arguments of ``HMM`` stand for; raises ``ValueError`` for values that are not
-        allowed.
+        """Return the options that the constructor arguments of a model such as ``HMM`` stand for.
+
+        Args:
+            n_states: number of states, K.
+            topology: transitions that are possible.
+            tied: a group number for each state, whose states share one emission distribution; None if no states share
+                one.
+            frozen: parameters that EM leaves unchanged.
+            pseudocount: counts that are added to every expected count.
+            length: ``"stop"`` if the end of a sequence is an event, else ``"given"``.
+
+        Raises:
+            ValueError: if a value is not allowed.
         """
         return cls(
             as_topology(topology, n_states),
@@ -101,8 +116,16 @@ class ChainOptions:
         """Return how the first state's distribution is determined, resolving ``"auto"`` from the data.
 
         ``"auto"`` is ``"stationary"`` for fewer than ``FEW_SEQUENCES`` sequences without known states, targets or ends,
-        if the algorithm is EM, ``initial`` is not frozen and the topology is irreducible. Otherwise it is ``"free"``.
-        Raises ``ValueError`` for a choice that does not go with the other options.
+        if the algorithm is EM, ``initial`` is not frozen and the topology is irreducible (every state leads to every
+        other). Otherwise it is ``"free"``, learned.
+
+        Args:
+            choice: the argument ``start`` of the model.
+            algorithm: algorithm of the fit.
+            data: properties of the training data.
+
+        Raises:
+            ValueError: if ``choice`` does not go with the other options.
         """
         k, frozen = len(self.constraints.tying.group), self.constraints.frozen
         irreducible = is_irreducible(self.topology, k)
@@ -114,7 +137,8 @@ class ChainOptions:
         return choice
 
     def check_first_state(self, choice: StartChoice, algorithm: Algorithm, length: str) -> None:
-        """Raise ``ValueError`` if ``choice`` is unknown, or impossible with the other options.
+        """Raise ``ValueError`` if ``choice``, the argument ``start`` of a model, is unknown or impossible with the
+        other options.
 
         ``"stationary"`` and ``"uniform"`` do not allow that ``initial`` is frozen. ``"stationary"`` also needs an
         irreducible topology, and cannot be trained by gradient under ``length="stop"``.
@@ -142,6 +166,11 @@ class ChainOptions:
         """Return the number of free parameters of chain and emissions.
 
         An emission that several states share counts once, and frozen parameters do not count.
+
+        Args:
+            length: ``"stop"`` if the end of a sequence is an event, else ``"given"``.
+            emission: the emission distribution, which knows its number of parameters.
+            start: how the first state's distribution is determined; only a ``"free"`` one has parameters.
         """
         frozen, tying = self.constraints.frozen, self.constraints.tying
         k = len(tying.group)
@@ -161,15 +190,20 @@ class ChainOptions:
         return 0 if self.constraints.frozen.initial else int(self.topology.initial_mask(k).sum())
 
     def free_rows(self, n_states: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return masks of possible transitions ``(K, K)``, of states with free transitions and of states with free
-        emissions, of which one for each group of tied states.
+        """Return three masks that say which transitions are possible and which states have parameters that are not
+        frozen.
+
+        Returns:
+            Possible transitions, ``(K, K)``; states whose transitions are not frozen, ``(K,)``; and states whose
+            emissions are not frozen, ``(K,)``, of which only one for each group of states that share an emission.
         """
         frozen, tying = self.constraints.frozen, self.constraints.tying
         emits = tying.is_first & ~tying.spread(self.constraints.frozen_groups)
         return self.topology.transition_mask(n_states), ~frozen.rows(frozen.transition, n_states), emits
 
     def check_together(self, observation: Observation) -> None:
-        """Raise ``ValueError`` for tied or frozen states where the observation does not allow them.
+        """Raise ``ValueError`` for tied states (which share an emission) or frozen states if the observation does not
+        allow them.
 
         ``covariance_type="tied"`` does not, because its covariance belongs to all states: a mixture allows no tied and
         no single frozen states, an autoregression no single frozen states.
@@ -188,7 +222,7 @@ class ChainOptions:
         """Raise ``ValueError`` if EM cannot continue from these parameters under these options.
 
         It cannot if the number of states or the kind of ``length`` differs, if the topology forbids a transition that
-        the parameters allow, or if tied states have different emissions.
+        the parameters allow, or if tied states, which must share one emission, have different ones.
         """
         tying, fitted_length = self.constraints.tying, "given" if parameters.final is None else "stop"
         if len(parameters.initial) != len(tying.group):
@@ -216,7 +250,7 @@ def check_with_inputs(
     ``"free"`` if the first state does.
 
     Args:
-        algorithm: the algorithm.
+        algorithm: algorithm of the fit.
         start: how the first state's distribution is determined.
         of_transitions: True if transitions are regressed on inputs.
         of_start: True if the first state is regressed on inputs.
@@ -242,6 +276,10 @@ def check_variational(start: StartChoice, pseudocount: Any) -> None:
 
     These are a stationary first state, which has no conjugate prior, and a ``pseudocount``, which would be a second
     prior.
+
+    Args:
+        start: the model's argument ``start``.
+        pseudocount: the model's argument ``pseudocount``, which must be 0 or a string such as ``"auto"``.
     """
     if start == "stationary":
         raise ValueError(
@@ -256,7 +294,9 @@ def check_variational(start: StartChoice, pseudocount: Any) -> None:
 
 
 def check_same_start(choice: StartChoice, fitted: Start) -> None:
-    """Raise ``ValueError`` if EM cannot continue with ``start=choice`` from a model that was fitted with ``fitted``."""
+    """Raise ``ValueError`` if EM cannot continue with ``start=choice`` from a model that was fitted with
+    ``start=fitted``.
+    """
     if choice not in ("auto", fitted):
         raise _differs("start", choice)
 
@@ -264,7 +304,7 @@ def check_same_start(choice: StartChoice, fitted: Start) -> None:
 def check_same_inputs(
     choices: Mapping[str, Any], slopes: Mapping[str, Tensor | None], named: tuple[str, ...], fitted: tuple[str, ...]
 ) -> None:
-    """Raise ``ValueError`` if EM cannot continue because the model was fitted with other inputs.
+    """Raise ``ValueError`` if a warm start cannot continue because the model was fitted with other inputs.
 
     Args:
         choices: the current arguments of ``ChainInputEffects`` that name inputs, by name.
@@ -283,7 +323,13 @@ def check_same_inputs(
 
 
 def check_same_structure(now: Mapping[str, Any], fitted: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if EM cannot continue because an argument in ``now`` differs from the one in ``fitted``."""
+    """Raise ``ValueError`` if a warm start cannot continue because an argument in ``now`` differs from the one in
+    ``fitted``.
+
+    Args:
+        now: current arguments of the model by name.
+        fitted: the arguments with which it was fitted, by the same names.
+    """
     for name, value in now.items():
         if value != fitted[name]:
             raise ValueError(
@@ -293,7 +339,15 @@ def check_same_structure(now: Mapping[str, Any], fitted: Mapping[str, Any]) -> N
 
 
 def check_observation(observation: Observation, fitted: Observation, size: int) -> None:
-    """Raise ``ValueError`` if the two observations have different output parameters, for data of ``size`` features."""
+    """Raise ``ValueError`` if EM cannot continue because the observation differs from the one that was fitted.
+
+    Its class and its number of parameters must be the same.
+
+    Args:
+        observation: the current emission distribution.
+        fitted: the emission distribution of the fitted model.
+        size: number of features or symbols of the data.
+    """
     if type(observation) is not type(fitted) or observation.n_output_parameters(size) != fitted.n_output_parameters(
         size
     ):
@@ -308,7 +362,8 @@ def _differs(name: str, value: Any) -> ValueError:
 
 
 def check_numbers(n_states: int, n_init: int | Literal["auto"], max_iter: int, tol: float) -> None:
-    """Raise ``ValueError`` for numbers out of range, or if the transitions of so many states do not fit into memory.
+    """Raise ``ValueError`` for numbers out of range, or if a transition matrix of ``n_states`` states does not fit into
+    memory.
 
     ``n_states`` and ``n_init`` must be integers of at least 1 (or ``n_init="auto"``), ``max_iter`` and ``tol`` at least
     0.
@@ -326,7 +381,9 @@ def check_numbers(n_states: int, n_init: int | Literal["auto"], max_iter: int, t
 
 
 def check_table_size(n_states: int, n_numbers: int) -> None:
-    """Raise ``ValueError`` if emission tables with ``n_numbers`` parameters a state would not fit into memory."""
+    """Raise ``ValueError`` if the emission parameters of ``n_states`` states, ``n_numbers`` each, would not fit into
+    memory.
+    """
     refuse_beyond_memory(
         f"the emissions of {n_states} states, {n_numbers} numbers each,",
         24.0 * n_states * n_numbers,  # a table, its statistics and the table after
@@ -339,8 +396,13 @@ def check_algorithm(
 ) -> None:
     """Raise ``ValueError`` if the algorithm is not among ``algorithms``, or if one of its options is out of range.
 
-    ``lr`` must be finite and above 0, ``batches`` at least 1, ``step_decay`` from 0.5 to 1, and ``max_iter`` at least 1
-    for stepwise EM.
+    Args:
+        algorithm: name of the algorithm.
+        algorithms: names that the model allows.
+        batches: number of mini-batches in an epoch, at least 1.
+        step_decay: exponent of the step sizes of stepwise EM, from 0.5 to 1.
+        max_iter: largest number of iterations, at least 1 for stepwise EM.
+        lr: learning rate, finite and above 0.
     """
     if algorithm not in algorithms:
         names = [repr(name) for name in algorithms]
@@ -356,11 +418,16 @@ def check_algorithm(
 
 
 def chosen_pseudocounts(choice: Any, n_states: int, length: str) -> Pseudocounts:
-    """Return the pseudocounts that ``HMM(pseudocount=...)`` stands for; raises ``ValueError`` for values not
-    allowed.
+    """Return the pseudocounts that the argument ``pseudocount`` of an ``HMM`` stands for.
 
-    ``choice`` is a number of at least 0, a ``Pseudocounts`` that fits ``n_states``, or ``"auto"``, which is 0.01 under
-    ``length="stop"`` and 0 under ``length="given"``.
+    Args:
+        choice: a number of at least 0, a ``Pseudocounts`` that fits ``n_states``, or ``"auto"``, which is 0.01 under
+            ``length="stop"`` and 0 under ``length="given"``.
+        n_states: number of states, K.
+        length: ``"stop"`` if the end of a sequence is an event, else ``"given"``.
+
+    Raises:
+        ValueError: if ``choice`` is not one of these.
     """
     if isinstance(choice, str):
         if choice != "auto":

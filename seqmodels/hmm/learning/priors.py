@@ -52,9 +52,12 @@ class Pseudocounts(Configurable):
                 raise ValueError(f"{name} of the pseudocounts must be finite and 0 or more")
 
     def counts(self, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the counts of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)`` for these parameters.
+        """Return the counts of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)`` to add in an M-step.
 
-        Counts are zero where the probability is zero. The counts of ends are None if the parameters have no ends.
+        Counts are zero where the probability is zero. The counts of ends are None if ends are not events.
+
+        Args:
+            parameters: current probabilities of a chain of K states.
         """
         if self._are_zero:
             final = None if parameters.final is None else torch.zeros_like(parameters.final)
@@ -66,10 +69,11 @@ class Pseudocounts(Configurable):
         return _allowed(self.initial, parameters.initial), transition * (parameters.transition > 0), final
 
     def arrays(self, n_states: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the counts of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``, whatever is possible.
+        """Return the counts of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)`` as arrays for K = ``n_states``
+        states.
 
-        Unlike in ``counts``, they are not set to zero where a probability is zero. The diagonal of the counts of
-        transitions includes ``sticky``.
+        Unlike in ``counts``, they are also given for transitions whose probability is zero. The diagonal of the counts
+        of transitions includes ``sticky``.
         """
 
         def spread(count: Any, *shape: int) -> np.ndarray:
@@ -86,7 +90,9 @@ class Pseudocounts(Configurable):
         return all(isinstance(count, int | float) and count == 0 for count in counts)
 
     def log_prior(self, parameters: Parameters) -> Tensor:
-        """Return the log-density of the prior in nats, up to a constant, as a scalar tensor."""
+        """Return the log-density of the Dirichlet prior at ``parameters`` in nats, up to a constant, as a scalar
+        tensor.
+        """
         if self._are_zero:
             return parameters.initial.new_zeros(())
         tables = (parameters.initial, parameters.transition, parameters.final)

@@ -36,11 +36,17 @@ COLUMNS: Mapping[str, type] = {"objective": np.float64, "log_prob": np.float64, 
 
 
 def n_starts(n_init: int | Literal["auto"], algorithm: Algorithm, topology: Topology, corpus: Corpus) -> int:
-    """Return the number of starts that ``n_init`` stands for.
+    """Return the number of random starts that the argument ``n_init`` of a model stands for.
 
-    ``"auto"`` allows as many starts as have ``DENSITIES_OF_ALL`` densities together in one E-step, at most
-    ``MOST_STARTS``. It is one where starts hardly differ, which is under an ordered topology or with known states, and
-    one for stepwise EM and training by gradient.
+    ``"auto"`` allows as many starts as together compute at most ``DENSITIES_OF_ALL`` emission densities in one E-step,
+    at most ``MOST_STARTS``. It is one where starts hardly differ, which is under an ordered topology or with known
+    states, and one for stepwise EM and training by gradient.
+
+    Args:
+        n_init: a number of starts, which is returned, or ``"auto"``.
+        algorithm: algorithm of the fit.
+        topology: which transitions are possible.
+        corpus: the training sequences.
     """
     if n_init != "auto":
         return n_init
@@ -64,12 +70,12 @@ def best_of(
     device: torch.device,
     together: int = 1,
 ) -> FitResult[Parameters]:
-    """Return the best result of an algorithm from ``n`` starts.
+    """Return the best result of fits from ``n`` starts.
 
     Args:
         starts: function that makes the parameters of all starts; every process then takes those of process 0.
         n: number of starts.
-        run: the algorithm, which fits from some starts.
+        run: the algorithm, a function that fits from some of the starts.
         max_iter: most steps of each start, for the progress bar.
         verbose: True to show a progress bar.
         checkpoints: where to write progress, and what to resume from.
@@ -77,7 +83,7 @@ def best_of(
         together: how many starts are run side by side.
 
     Raises:
-        KeyboardInterrupt: a signal came before any start had a row of history.
+        KeyboardInterrupt: if a signal came before any start had a row in its history.
     """
 
     @cache
@@ -94,10 +100,15 @@ def best_of(
 
 
 def starts_table(results: Sequence[Mapping[str, float]], best: int | None) -> pd.DataFrame:
-    """Return a table with a row for each start; the column ``chosen`` is True for the start number ``best``.
+    """Return a data frame that says where each start of a fit ended, with one row for each start.
 
-    The other columns are ``start``, ``objective`` and ``log_prob`` in nats per unit, and ``floor_hits``. ``best`` is
-    None if no start was chosen.
+    The columns are ``start`` (its number), ``objective`` and ``log_prob`` in nats per frame, byte or symbol,
+    ``floor_hits`` (number of states at a lower bound), and ``chosen``, which is True for the start whose result was
+    kept.
+
+    Args:
+        results: the last row of the history of each start.
+        best: number of the start that was kept; None if no start was.
     """
     return _starts_table(results, best) if results else _no_starts().copy()
 
@@ -118,24 +129,27 @@ def _starts_table(results: Sequence[Mapping[str, float]], best: int | None) -> p
 
 
 def starts_range(starts: Sequence[Row]) -> float:
-    """Return the largest minus the smallest objective among the last rows of several starts, in nats per unit."""
+    """Return the largest minus the smallest objective at the end of several starts of a fit, in nats per unit.
+
+    ``starts`` holds the last row of the history of each start; units are frames, bytes or symbols.
+    """
     objectives = [row["objective"] for row in starts]
     return max(objectives) - min(objectives)
 
 
 def starts_arrays(table: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return the columns of the table of starts as arrays, in the form in which a file stores them."""
+    """Return the columns of the data frame of ``starts_table`` as arrays, in the form in which a file stores them."""
     columns = {name: table[name].to_numpy(dtype) for name, dtype in COLUMNS.items()}
     return {**columns, "chosen": table["chosen"].to_numpy(bool)}
 
 
 def starts_from_arrays(arrays: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
-    """Return the table that ``starts_arrays`` stored.
+    """Return the data frame of starts that ``starts_arrays`` turned into ``arrays``.
 
     None, for files of earlier versions that hold no starts, gives a table without rows.
 
     Raises:
-        ValueError: the arrays are not what ``starts_arrays`` writes.
+        ValueError: if the arrays are not what ``starts_arrays`` writes.
     """
     if arrays is None:
         return starts_table([], None)
@@ -154,7 +168,13 @@ def starts_from_arrays(arrays: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
 
 
 def warn_of_floor(result: FitResult[Parameters], observation: Observation) -> None:
-    """Warn, at the line that called ``fit``, if variances or scales of some states are at their lower bound."""
+    """Warn, at the line that called ``fit``, if variances or scales of some states are at their lower bound at the end
+    of a fit.
+
+    Args:
+        result: result of the fit.
+        observation: the emission distribution, whose parameters name the bounds.
+    """
     hits = int(result.last_row["floor_hits"])
     if hits:
         floors: dict[str, list[float]] = {"min_covariance": [], "min_scale": []}
@@ -173,8 +193,13 @@ def warn_of_disagreement(table: pd.DataFrame, best: FitResult[Parameters], n_uni
     """Warn, at the line that called ``fit``, if the best of several starts is far ahead of every other start.
 
     It is far ahead if the gap to the next is more than ``CLEAR_GAP`` nats per unit and more than ``CLEAR_TOTAL`` nats
-    over all ``n_units`` units. Then a better optimum may exist that no start found. Nothing is said of few starts, or
-    of a best one that did not converge.
+    over all ``n_units`` units. Then a better optimum may exist that no start found. There is no warning for fewer than
+    ``FEWEST_COMPARED`` starts, or if the best one did not converge.
+
+    Args:
+        table: where each start ended, as ``starts_table`` returns it.
+        best: result of the best start.
+        n_units: number of frames, bytes or symbols of the training data.
     """
     if len(table) < FEWEST_COMPARED or not best.converged:
         return

@@ -30,7 +30,7 @@ from seqmodels.training import Callback, FitResult, Interruption, Row, StopRule,
 
 
 def runs_in_loops(start: Parameters, batches: Sequence[PackedBatch]) -> bool:
-    """Return True if EM from this start runs in compiled loops on arrays.
+    """Return True if EM that starts from the parameters ``start`` runs in compiled loops on arrays.
 
     It does in one process on a CPU, without inputs, for batches so small that tensor operations would take longer.
     """
@@ -49,8 +49,8 @@ def runs_in_loops(start: Parameters, batches: Sequence[PackedBatch]) -> bool:
 class SmallData:
     """EM of an HMM in compiled loops, as the ``EMProblem`` that ``training.run_em`` runs for one start at a time.
 
-    An M-step changes the arrays of ``ParametersInLoops`` in place. The expectations of an E-step are only its
-    log-probability, because the sums are attributes of ``ParametersInLoops``.
+    An M-step changes the arrays of ``ParametersInLoops`` in place. The result of an E-step is only the log-probability,
+    because expected counts are attributes of ``ParametersInLoops``.
 
     Attributes:
         objective: the objective of maximum a posteriori EM.
@@ -63,37 +63,61 @@ class SmallData:
     dtype: torch.dtype
 
     def start(self, parameters: Parameters) -> ParametersInLoops:
-        """Return the parameters in the form in which the E-step reads them."""
+        """Return the parameters of one start in the form that the compiled loops read and change."""
         return ParametersInLoops(parameters, self.objective, self.batches, self.dtype)
 
     def e_step(self, parameters: Sequence[ParametersInLoops], interruption: Interruption) -> list[float]:
         """Run the E-step of each start, whose expected counts are kept in ``parameters``, and return log p(x) in nats.
 
-        There is one log-probability of the weighted data for each start. ``interruption`` is not asked.
+        There is one log-probability of the weighted data for each start. The argument ``interruption`` is not used.
         """
         return [steps.expect() for steps in parameters]
 
     def row(self, step: int, seconds: float, parameters: ParametersInLoops, expectations: float) -> Row:
-        """Return the row of the history for these parameters, with figures in nats per raw unit."""
+        """Return the row of the fit's history for these parameters, in nats per frame, byte or symbol.
+
+        Args:
+            step: number of the EM step.
+            seconds: time since the start of the run.
+            parameters: the current parameters.
+            expectations: log-probability of the weighted data in nats, from the E-step.
+        """
         hits = parameters.emission.floor_hits()
         return self.objective.figures(step, seconds, expectations, parameters.log_prior(), hits)
 
     def m_step(self, parameters: ParametersInLoops, expectations: float) -> ParametersInLoops:
-        """Update the parameters in place to their maximum a posteriori and return them."""
+        """Update the parameters in place to their maximum a posteriori, given the last E-step's counts, and return
+        them.
+        """
         parameters.maximise()
         return parameters
 
     def ended(
         self, parameters: ParametersInLoops, expectations: float, n_rows: int
     ) -> tuple[Parameters, RunningStatistics | None]:
-        """Return the parameters as tensors, and the running statistics from which ``partial_fit`` continues."""
+        """Return the final parameters as tensors, and the running statistics from which ``partial_fit`` can continue.
+
+        Args:
+            parameters: parameters at the end of the fit.
+            expectations: log-probability of the weighted data in nats, from the last E-step.
+            n_rows: number of E-steps, one for each row of the history.
+        """
         return parameters.parameters, RunningStatistics.of_last(parameters.expectations(expectations), n_rows)
 
 
 def run_em_in_loops(
     problem: SmallData, starts: Iterable[Parameters], stop: StopRule, callback: Callback
 ) -> list[FitResult[Parameters]]:
-    """Run EM from one start after the other and return their results; a signal ends it after the current start."""
+    """Run EM in compiled loops from one set of parameters after the other and return the results.
+
+    A signal (Ctrl-C or SIGTERM) ends it after the current start.
+
+    Args:
+        problem: objective and data.
+        starts: parameters to start from.
+        stop: when a run from one start ends.
+        callback: is called with every row of the history.
+    """
     results: list[FitResult[Parameters]] = []
     for start in starts:
         results += run_em(problem, [problem.start(start)], stop, callback=callback)
@@ -106,7 +130,7 @@ class ParametersInLoops:
     """The parameters of EM from one start, and the sums of its last E-step, as arrays that compiled loops fill.
 
     The attribute ``counts`` holds expected starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``, by the weights of
-    the batches.
+    the batches, for K states.
     """
 
     def __init__(
@@ -125,10 +149,10 @@ class ParametersInLoops:
         self.emission = _emission_of(start, objective, batches, dtype)
 
     def expect(self) -> float:
-        """Run the E-step: fill the expected counts of chain and emission, and return log p(x) by weight in nats.
+        """Run the E-step: fill the expected counts, and return the log-probability of the weighted data in nats.
 
         Raises:
-            ValueError: a sequence has probability zero; the message names it.
+            ValueError: if a sequence has probability zero; the message names it.
         """
         for count in self.counts:
             count.fill(0.0)
@@ -170,7 +194,7 @@ class ParametersInLoops:
         self.final = rows[:, k].copy() if self.has_final else self.final
 
     def log_prior(self) -> float:
-        """Return the log-density of the prior in nats, up to a constant."""
+        """Return the log-density of the prior at the current parameters in nats, up to a constant."""
         from seqmodels.hmm.learning.chain_loops import log_prior
 
         if not self.has_prior:
@@ -179,25 +203,31 @@ class ParametersInLoops:
 
     @property
     def chain(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The current probabilities: initial ``(K,)``, transition ``(K, K)`` and final ``(K,)``."""
+        """The current probabilities of first states ``(K,)``, transitions ``(K, K)`` and ends after each state
+        ``(K,)``.
+        """
         return self.initial, self.transition, self.final
 
     @property
     def parameters(self) -> Parameters:
-        """The current parameters as tensors."""
+        """The current parameters of the chain and its emissions as tensors."""
         final = torch.from_numpy(self.final) if self.has_final else None
         return Parameters(
             torch.from_numpy(self.initial), torch.from_numpy(self.transition), final, self.emission.table()
         )
 
     def expectations(self, log_prob: float) -> Expectations:
-        """Return the expected counts of the last E-step as ``Expectations`` with this ``log_prob``."""
+        """Return the expected counts of the last E-step as ``Expectations``, with ``log_prob`` as log-probability of
+        the data.
+        """
         first, xi, last = (torch.from_numpy(count) for count in self.counts)
         return Expectations(log_prob, first, xi, last, self.emission.statistics())
 
 
 class _Expected(NamedTuple):
-    """The result of an E-step on one batch of N frames, multiplied by the batch's weight but for the posteriors.
+    """The result of an E-step on one batch of N frames.
+
+    Log-probability and counts are multiplied by the batch's weight.
 
     Attributes:
         log_prob: log p(x) in nats.
@@ -243,10 +273,12 @@ class _Batch:
     def expect(self, em: ParametersInLoops, log_b: np.ndarray) -> _Expected:
         """Run the E-step on this batch under the parameters of ``em``.
 
-        ``log_b``: log-density of each frame in each state, ``(N, K)``.
+        Args:
+            em: the parameters.
+            log_b: log-density of each of N frames in each of K states, ``(N, K)``.
 
         Raises:
-            ValueError: a sequence has probability zero; the message names it.
+            ValueError: if a sequence has probability zero; the message names it.
         """
         from seqmodels.inference.chains import sequential
 
@@ -263,7 +295,7 @@ class _Batch:
         return _Expected(self.packed.weight * total, self.counts, self.gamma)
 
     def _in_logarithms(self, em: ParametersInLoops, log_b: np.ndarray) -> _Expected:
-        """Return the same as ``expect``, computed in the log domain because the scaled recursions underflowed."""
+        """Run the E-step on this batch in the log domain, for use if the scaled recursions underflowed."""
         batch = self.packed
         posterior = forward_backward_pass(batch.trellis(em.parameters, LogDensities(torch.from_numpy(log_b))))
         batch.refuse_impossible(posterior.log_prob)

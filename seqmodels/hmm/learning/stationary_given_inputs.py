@@ -29,7 +29,7 @@ def maximised_stationary_transitions(
     options: InputOptions,
     leaves_freely: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return the transitions after an M-step in which the first state has a stationary distribution.
+    """Return transitions that depend on inputs after an M-step in which the first state has a stationary distribution.
 
     The distribution of the first state is the stationary one of the transition matrix at the inputs of the first step.
     The expected log-probability of first states has then no closed form in the coefficients, so BFGS maximises the
@@ -38,13 +38,13 @@ def maximised_stationary_transitions(
 
     Args:
         parameters: the parameters before the M-step.
-        statistics: expected counts, with ``first`` and ``first_inputs``.
+        statistics: expected transitions and inputs of each step, and posterior and inputs of the first steps.
         pseudocounts: counts added to the transitions at inputs of zero, ``(K, K)``.
-        options: which inputs the transitions depend on, and the ridge.
-        leaves_freely: False for states whose transitions stay unchanged, ``(K,)``.
+        options: which inputs the transitions depend on, and the strength of the prior of slopes.
+        leaves_freely: False for those of the K states whose transitions stay unchanged, ``(K,)``.
 
     Returns:
-        The transition matrix at inputs of zero, ``(K, K)``, and the slopes of its logits, ``(K, K, U)``.
+        The transition matrix at inputs of zero, ``(K, K)``, and the slopes of its logits on U inputs, ``(K, K, U)``.
     """
     from scipy.optimize import minimize
 
@@ -134,15 +134,21 @@ class _StationaryObjective:
         )
 
     def free(self, transition: Tensor, slopes: Tensor) -> np.ndarray:
-        """Return the free coefficients as one vector, relative to the reference transition of each row."""
+        """Return the free coefficients as one vector, relative to the reference transition of each row.
+
+        Args:
+            transition: transition matrix at inputs of zero, ``(K, K)``.
+            slopes: slopes of its logits on U inputs, ``(K, K, U)``.
+        """
         both = _coefficients_of(transition, slopes[:, :, self.columns], self.allowed)
         reference = (self.allowed & ~self.is_free).double()
         relative: np.ndarray = (both - torch.einsum("ij,ijf->if", reference, both)[:, None])[self.is_free].cpu().numpy()
         return relative.ravel()
 
     def transitions(self, free: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Return the transition matrix at inputs of zero, ``(K, K)``, and the slopes, ``(K, K, U)``, for a vector of
-        ``free``.
+        """Return the transition matrix at inputs of zero, ``(K, K)``, and the slopes of its logits, ``(K, K, U)``.
+
+        ``free`` is a vector of free coefficients, as the method ``free`` returns it.
         """
         both = self._coefficients(torch.as_tensor(free, device=self.design.device))
         slopes = both.new_zeros(*self.allowed.shape, self.n_inputs)
@@ -150,7 +156,7 @@ class _StationaryObjective:
         return self._log_p(both[..., 0]).exp(), slopes
 
     def __call__(self, free: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the objective in nats and its gradient at a vector of ``free``.
+        """Return the objective in nats and its gradient at ``free``, a vector of free coefficients.
 
         The value is -inf, and the gradient zero, where the chain has no unique stationary distribution at some inputs.
         """

@@ -46,7 +46,9 @@ def solve(matrix: np.ndarray, right: np.ndarray) -> bool:
 def objective(
     rows: np.ndarray, counts: np.ndarray, first: np.ndarray, system: np.ndarray, pi: np.ndarray
 ) -> tuple[float, bool]:
-    """Compute the stationary distribution of ``rows`` and the objective ``Σ counts log rows + Σ first log pi``.
+    """Compute the stationary distribution of a chain, and the expected log-probability of transitions and first states.
+
+    The latter is ``Σ counts log rows + Σ first log pi``, the objective of the M-step.
 
     Args:
         rows: transition probabilities, ``(K, K)``.
@@ -89,10 +91,11 @@ def ascend(
     halvings: int,
     negligible: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return transition probabilities that increase the objective of ``previous``, and their stationary distribution.
+    """Return transition probabilities with a larger expected log-probability, and their stationary distribution.
 
-    Each round takes one step in the direction that ``first_state`` derives. The step is halved until the objective
-    increases, and a round that gains too little is the last.
+    The objective is ``Σ counts log rows + Σ first log pi``, with pi the stationary distribution of the transitions.
+    Each round takes one step uphill. The step is halved until the objective increases, and a round that gains too
+    little is the last.
 
     Args:
         counts: expected transitions, ``(K, K)``.

@@ -41,13 +41,13 @@ StepOfParts = Callable[[Parameters, Any, Corpus, list[Subsequence]], Expectation
 
 @dataclass(frozen=True)
 class BatchUpdate:
-    """The M-step of stepwise EM after each mini-batch.
+    """The update of stepwise EM after each mini-batch: running averages of expected counts, then an M-step.
 
     Attributes:
         objective: the objective that M-steps increase.
         decay: exponent of the step sizes; 1 weights all batches equally, values towards 0.5 weight the newest more.
-        n_frames: number of frames of all data, by weight, against which priors are weighed; None means the frames seen
-            so far.
+        n_frames: number of frames of all data, by weight, which determines how much priors weigh against data; None
+            means the frames seen so far.
     """
 
     objective: EMObjective
@@ -63,7 +63,7 @@ class BatchUpdate:
             parameters: parameters before the step.
             statistics: running statistics of the batches before; None if there are none.
             batch: expected counts of the mini-batch.
-            n_frames: number of its frames, by weight.
+            n_frames: number of frames of the mini-batch, by weight.
         """
         if statistics is None:
             statistics = RunningStatistics.first(batch, n_frames)
@@ -76,14 +76,15 @@ class BatchUpdate:
 
 @dataclass(frozen=True)
 class Stepwise:
-    """Stepwise EM of a chain.
+    """Stepwise EM of a hidden Markov model: an M-step after each mini-batch, from running averages of statistics.
 
     Attributes:
         objective: the objective that M-steps increase.
         n_batches: number of mini-batches in an epoch.
-        decay: exponent of the step sizes, as in ``BatchUpdate``.
+        decay: exponent of the step sizes; 1 weights all batches equally, values towards 0.5 weight the newest more.
         e_step: computes the expectations of this process's share of a batch.
-        cuts: True if sequences may be cut into subsequences, which only a chain that forgets allows.
+        cuts: True if sequences may be cut into subsequences, which requires that states depend little on frames far
+            away.
     """
 
     objective: EMObjective
@@ -102,15 +103,15 @@ class Stepwise:
         callback: Callback,
         checkpoints: Checkpoints,
     ) -> list[FitResult[Parameters]]:
-        """Fit from one start after the other and return the results.
+        """Fit by stepwise EM from one set of parameters after the other and return the results.
 
         A start is left out of the results if a signal came before its first M-step.
 
         Args:
             starts: the parameters to begin with.
             corpus: the training data.
-            stop: when to stop; ``max_iter`` counts epochs.
-            generator: assigns the data to mini-batches, anew for each start.
+            stop: when to stop, by improvement, time or ``max_iter``; ``max_iter`` counts epochs.
+            generator: random generator that assigns the data to mini-batches, anew for each start.
             callback: is called with every row of the history.
             checkpoints: where to write progress, and what to resume from.
         """
@@ -202,9 +203,15 @@ class Stepwise:
     ) -> tuple[Parameters, RunningStatistics, Row]:
         """Take one M-step of stepwise EM in which the whole corpus is one mini-batch, as ``partial_fit`` does.
 
+        Args:
+            parameters: parameters before the step.
+            statistics: running statistics of earlier batches; None if there are none.
+            corpus: the new sequences.
+            number: number of the step, for the row of the history.
+
         Returns:
-            The parameters after it, the running statistics with the corpus, and a row of the history, number
-            ``number``, with the log-probability under the parameters before it.
+            The parameters after the step, the running statistics including the corpus, and a row of the history with
+            the log-probability under the parameters before the step.
         """
         began = time.perf_counter()
         (batch,) = corpus.mini_batches(1, torch.Generator(), may_cut=self._may_cut(parameters))
@@ -249,7 +256,7 @@ class _Epoch:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], device: torch.device) -> _Epoch:
-        """Return the epoch that ``state`` stored, with tensors on ``device``."""
+        """Return the epoch that a checkpoint stores as ``state``, with tensors on ``device``."""
         first, current = (Parameters.from_arrays(state[name]).to(device) for name in ("first", "parameters"))
         return cls(first, current, state["number"], state["taken"], state["log_prob"], state["seen"])
 
@@ -261,10 +268,19 @@ class _Epoch:
 def e_step_of_subsequences(
     parameters: Parameters, emission: Emission, corpus: Corpus, subsequences: list[Subsequence]
 ) -> Expectations:
-    """Return log p(x) and the expected counts of some subsequences, computed with a warm-up on the frames around each.
+    """Return the results of the E-step on parts of sequences (subsequences): log p(x) and expected counts.
+
+    The distribution of the states at both ends of a subsequence is computed from the frames around it, which are not
+    counted.
+
+    Args:
+        parameters: parameters of the hidden Markov model.
+        emission: the emission distribution of the states.
+        corpus: the sequences.
+        subsequences: parts of them, computed together.
 
     Raises:
-        ValueError: a subsequence is impossible; the message names its sequence.
+        ValueError: if a subsequence has probability zero; the message names its sequence.
     """
     packed = corpus.pack(subsequences)
     alpha_before, predicted = _alpha_before_and_predicted(parameters, emission, corpus, subsequences)
@@ -297,9 +313,9 @@ def e_step_of_batch(
     """Return log p(x) and the expected counts of this process's share of a mini-batch; None if a signal came.
 
     Args:
-        parameters: parameters of the chain.
-        emission: the emission of the states.
-        corpus: the data.
+        parameters: parameters of the hidden Markov model.
+        emission: the emission distribution of the states.
+        corpus: the training sequences.
         batch: the mini-batch, groups of subsequences.
         interruption: tells whether a signal came; None means that none can come.
         of_parts: E-step on subsequences that are packed together; None means ``e_step_of_subsequences``.

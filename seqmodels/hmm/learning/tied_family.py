@@ -14,10 +14,10 @@ from seqmodels.hmm.learning.constraints import Constraints, Tying
 
 
 class TiedFamily(ConjugateFamily):
-    """A prior of the emissions of G groups of states, in tables of K states; a group has the prior of its first state.
+    """A prior of the emission parameters of K states in G groups, whose states share one emission (are tied).
 
-    Expected statistics of a group are added, and its density counts once. What is frozen has no density. The family is
-    conjugate where ``inner`` is.
+    A group has the prior of its first state. Expected statistics of its states are added, and its density counts once.
+    Frozen emissions have no density. The family is conjugate if ``inner`` is.
 
     Args:
         inner: prior of the emission of one state.
@@ -82,7 +82,10 @@ class TiedFamily(ConjugateFamily):
 
 
 def tied_family(family: EmissionPrior, constraints: Constraints) -> EmissionPrior:
-    """Return a prior of the emissions under ``constraints``: ``family`` itself where nothing is tied or frozen."""
+    """Return the prior ``family`` of emission parameters, adapted to states that share an emission or are frozen.
+
+    It is ``family`` itself if ``constraints`` say that no states share one and no emission is frozen.
+    """
     is_frozen = constraints.frozen_groups
     if constraints.tying.is_free and not bool(is_frozen.any()):
         return family

@@ -47,21 +47,23 @@ def prior_hyperparameters(
     n_rows: int | None = None,
     constraints: Constraints | None = None,
 ) -> Parameters:
-    """Return the hyperparameters of the prior of a chain with K states; concentrations are zero where the topology
-    forbids, and for what is frozen.
+    """Return the hyperparameters of the prior of a hidden Markov model with K states, in the place of its parameters.
+
+    The concentrations of Dirichlet distributions are zero for transitions that the topology forbids and for frozen
+    ones.
 
     Args:
         prior: the prior that the user passed.
-        family: the prior of the emissions.
+        family: the form of the prior of the emission parameters.
         topology: which starts, transitions and ends are possible.
         n_states: number of states, K.
         has_final: True if the end of a sequence is an event.
-        rows: the family of the rows of the chain; None is that of Dirichlet distributions.
-        n_rows: number of rows of the chain, or None for K.
+        rows: the form of the prior of transitions; None means Dirichlet distributions of the rows.
+        n_rows: number of rows of transitions; None means K.
         constraints: parameters that are frozen; None means that none are.
 
     Raises:
-        ValueError: a hyperparameter is out of range, or its shape does not fit K states.
+        ValueError: if a hyperparameter is out of range, or its shape does not fit K states.
     """
     k = n_states
     initial = prior.concentrations("initial", (k,), 1 / k) * topology.initial_mask(k)
@@ -75,17 +77,17 @@ class VariationalObjective:
     """The evidence lower bound of variational Bayes, and the units in which the history reports it.
 
     Attributes:
-        family: conjugate family of the emissions' output parameters.
-        emission: the emission whose floor bounds densities at the posterior mean.
+        family: conjugate family of the emission parameters.
+        emission: the emission distribution whose parameters have lower bounds, such as ``min_covariance``.
         prior: hyperparameters of the prior.
         n_units: number of raw units of the training data, each counted with the weight of its sequence.
         log_det: log-determinant of the encoding over the weighted data, in nats, which is added to ``log p`` of encoded
             data.
-        rows: conjugate family of the rows of the chain.
-        expectations_of: the E-step of the chain.
+        rows: conjugate family of the transition probabilities (rows) or rates.
+        expectations_of: the E-step of the hidden Markov model.
         start: ``"free"`` to learn the first state's distribution, or ``"uniform"`` if it is known to be uniform.
-        constraints: parameters that are frozen, whose prior and posterior are a point.
-        fixed: parameters that hold the values of the frozen ones.
+        constraints: parameters that are frozen, which have no prior or posterior but fixed values.
+        fixed: a set of parameters in which the frozen ones have their fixed values.
     """
 
     family: ConjugateFamily
@@ -100,7 +102,7 @@ class VariationalObjective:
     fixed: Parameters
 
     def log_prior(self, parameters: Parameters) -> float:
-        """Return ``-KL(q || prior)`` in nats for a posterior with these hyperparameters."""
+        """Return ``-KL(q || prior)`` in nats, for a posterior q whose hyperparameters are in ``parameters``."""
         divergence = self.family.divergence(parameters.table, self.prior.table.to(parameters.table.device)).sum()
         prior = self.prior.to(parameters.initial.device)
         divergence = divergence + self.rows.divergence(parameters, prior)
@@ -109,10 +111,16 @@ class VariationalObjective:
         return -float(divergence)
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """Return a row of the fit's ``history_``, whose ``objective`` is the evidence lower bound in nats per raw unit.
+        """Return a row of the fit's ``history_``, whose ``objective`` is the evidence lower bound per unit of the data.
 
-        ``log_prob`` is log Z here, which is no log-probability, so the column ``log_prob`` of the row is NaN. The other
-        arguments are as in ``MAPObjective.row``.
+        It is in nats per frame, byte or symbol. The column ``log_prob`` is NaN, because log Z is no log-probability.
+
+        Args:
+            step: number of the EM step.
+            seconds: time since the start of the run.
+            log_prob: log Z in nats, the normalising sum over state paths of the E-step.
+            log_prior: ``-KL(q || prior)`` in nats.
+            table: hyperparameters of the posterior of the emissions, one row for each state.
         """
         bound = (log_prob + self.log_det + log_prior) / self.n_units
         return {
@@ -124,15 +132,25 @@ class VariationalObjective:
         }
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """Return the hyperparameters of the posterior: the prior's plus the expected counts."""
+        """Return the hyperparameters of the posterior, those of the prior plus expected counts: the M-step.
+
+        Args:
+            parameters: current hyperparameters, which only determine the device.
+            expectations: expected counts, the result of the E-step.
+        """
         prior = self.prior.to(parameters.initial.device)
         initial = prior.initial + expectations.initial * (prior.initial > 0)
         updated = self.rows.updated(prior, expectations.xi, expectations.final)
         return replace(updated, initial=initial, table=self.family.updated(prior.table, expectations.emission))
 
     def expectations(self, parameters: Parameters, batches: Sequence[PackedBatch], dtype: torch.dtype) -> Expectations:
-        """Return the expected counts of this process's batches under ``exp(E log θ)``; their ``log_prob`` is log Z in
+        """Return the result of the E-step of variational Bayes: expected counts under ``exp(E log θ)``, with log Z in
         nats.
+
+        Args:
+            parameters: hyperparameters of the current posterior of θ.
+            batches: the sequences of this process.
+            dtype: precision of the densities.
         """
         fixed = self.fixed.to(parameters.initial.device)
         emission, table = self.family.expected_emission(parameters.table, fixed.table)
@@ -143,25 +161,35 @@ class VariationalObjective:
         return self.expectations_of(expected, emission, batches, dtype)
 
     def score(self, hyper: Parameters, corpus: Corpus) -> float:
-        """Return the log-probability of the corpus at the posterior mean, in nats per raw unit, over all processes."""
+        """Return the log-probability of ``corpus`` at the mean of the posterior with the hyperparameters ``hyper``.
+
+        It is in nats per frame, byte or symbol, summed over all processes.
+        """
         mean = self.mean(hyper)
         counted = self.expectations_of(mean, self.emission, corpus.own_batches(), corpus.dtype)
         (expectations,), _ = sum_over_processes([counted], [])
         return (expectations.log_prob + self.log_det) / self.n_units
 
     def mean(self, hyper: Parameters) -> Parameters:
-        """Return the mean of the posterior with these hyperparameters, in which frozen parameters have their values."""
+        """Return the mean of the posterior with hyperparameters ``hyper``, with frozen parameters as they are."""
         mean = mean_parameters(hyper, self.family, self.start, self.rows)
         return self.constraints.keep(self.fixed.to(hyper.initial.device), mean, self.family.emission)
 
     def continues(self, hyper: Parameters) -> bool:
-        """Return True if ``hyper`` has a distribution of the same parameters as the prior: of those not frozen."""
+        """Return True if a fit with this prior can continue from a posterior with the hyperparameters ``hyper``.
+
+        Concentrations must be positive for the same parameters, those that are possible and not frozen.
+        """
         pairs = zip(hyper.arrays().items(), self.prior.arrays().items(), strict=True)
         return all(((a > 0) == (b > 0)).all() for (name, a), (_, b) in pairs if name != "table")
 
     def started(self, start: Parameters, corpus: Corpus) -> Parameters:
         """Return the hyperparameters of a first posterior: the prior's plus the expected counts under guessed
         parameters.
+
+        Args:
+            start: guessed parameters.
+            corpus: the training sequences.
         """
         counted = self.expectations_of(start, self.family.emission, corpus.own_batches(), corpus.dtype)
         (expectations,), _ = sum_over_processes([counted], [])
@@ -170,11 +198,11 @@ class VariationalObjective:
 
 @dataclass(frozen=True)
 class VariationalPosterior:
-    """The variational posterior ``q(θ)`` after a fit.
+    """The posterior distribution ``q(θ)`` of the parameters after a fit by variational Bayes.
 
     Attributes:
-        hyper: hyperparameters of ``q(θ)``, on the CPU.
-        lower_bound: evidence lower bound of the training data, in nats in raw units.
+        hyper: hyperparameters of ``q(θ)`` on the CPU, in the place of the parameters θ.
+        lower_bound: evidence lower bound of the training data, in nats, for data in raw units.
     """
 
     hyper: Parameters
@@ -188,9 +216,15 @@ class VariationalPosterior:
     def from_arrays(
         cls, arrays: Mapping[str, Any], parameters: Parameters, family: ConjugateFamily
     ) -> VariationalPosterior:
-        """Return the posterior that ``arrays`` stored, for a model with these ``parameters``.
+        """Return the posterior that a file stores as ``arrays``.
 
-        Raises ``ValueError`` if names, shapes or values cannot be those of such a posterior.
+        Args:
+            arrays: what the method ``arrays`` returned.
+            parameters: the fitted parameters, whose shapes the hyperparameters must have.
+            family: conjugate family of the emission parameters.
+
+        Raises:
+            ValueError: if names, shapes or values cannot be those of such a posterior.
         """
         bound, tables = arrays["lower_bound"], {name: t for name, t in arrays.items() if name != "lower_bound"}
         prior = family.prior(ConjugatePrior(), len(parameters.initial))
@@ -206,19 +240,38 @@ class VariationalPosterior:
 
 
 def mean_parameters(hyper: Parameters, family: ConjugateFamily, start: Start, rows: RowsFamily) -> Parameters:
-    """Return the mean of the posterior: mean probabilities, rates, means and precisions."""
+    """Return the mean of the posterior: parameters with mean probabilities, rates, means and precisions.
+
+    Args:
+        hyper: hyperparameters of the posterior, in the place of parameters.
+        family: conjugate family of the emission parameters.
+        start: how the first state's distribution is determined; it is uniform unless this is ``"free"``.
+        rows: conjugate family of the transitions.
+    """
     return replace(rows.mean(hyper), initial=mean_initial(hyper.initial, start), table=family.mean(hyper.table))
 
 
 def mean_initial(concentrations: Tensor, start: Start) -> Tensor:
-    """Return the mean probabilities of the first state, which are uniform unless ``start`` is ``"free"``."""
+    """Return the mean probabilities of the first state under a Dirichlet distribution with these ``concentrations
+    (K,)``.
+
+    They are uniform over the possible states unless ``start`` is ``"free"``.
+    """
     return concentrations / concentrations.sum() if start == "free" else _uniform(concentrations)
 
 
 def drawn_parameters(
     hyper: Parameters, family: ConjugateFamily, start: Start, rows: RowsFamily, generator: torch.Generator
 ) -> Parameters:
-    """Return one draw of the parameters from the posterior."""
+    """Return one random draw of the parameters of a hidden Markov model from the posterior.
+
+    Args:
+        hyper: hyperparameters of the posterior, in the place of parameters.
+        family: conjugate family of the emission parameters.
+        start: how the first state's distribution is determined; only a ``"free"`` one is drawn.
+        rows: conjugate family of the transitions.
+        generator: random generator.
+    """
     drawn = rows.draw(hyper, generator)
     initial = draw_dirichlet(hyper.initial, generator) if start == "free" else _uniform(hyper.initial)
     return replace(drawn, initial=initial, table=family.draw(hyper.table, generator))

@@ -48,11 +48,13 @@ from seqmodels.training import StopRule
 
 @dataclass(frozen=True)
 class LaggedChain(HiddenChain[LaggedStatesTrellis]):
-    """A Markov chain whose densities depend on the last p + 1 states, ``b(x_t | z_t, .., z_t-p)`` (Hamilton 1989).
+    """The hidden chain of a Markov-switching autoregression: densities depend on the states of the last p + 1 steps.
+
+    They are ``b(x_t | z_t, .., z_t-p)`` (Hamilton 1989); there is one for each of the ``K^(p+1)`` tuples of states.
 
     Attributes:
-        switching_ar: True if each state has its own coefficients.
-        switching_variance: True if each state has its own variances.
+        switching_ar: True if each state has its own autoregressive coefficients.
+        switching_variance: True if each state has its own variances of innovations.
     """
 
     switching_ar: bool = False
@@ -89,8 +91,14 @@ class LaggedChain(HiddenChain[LaggedStatesTrellis]):
     ) -> tuple[Parameters, DeviationEmission, PackedBatch, torch.dtype, Start, Tensor | None]:
         """Return the arguments of ``trellis_of_batch`` for a batch.
 
-        They are parameters, emission, batch, dtype, ``start``, and the inputs of the last p + 1 steps, or None if means
-        depend on no inputs.
+        They are the four arguments, ``start``, and the inputs of the last p + 1 steps of each frame, ``(N, p + 1, U)``,
+        or None if means depend on no inputs. If they do, the parameters' table gets their slopes as further columns.
+
+        Args:
+            parameters: parameters of the chain and its emissions.
+            emission: the emission of the states.
+            batch: some sequences.
+            dtype: precision of the densities.
         """
         if parameters.table_slopes is None:
             return parameters, emission, batch, dtype, self.start, None
@@ -144,7 +152,8 @@ class LaggedChain(HiddenChain[LaggedStatesTrellis]):
     def last_beliefs(self, trellis: LaggedStatesTrellis) -> list[Tensor]:
         """Return log p(states of the last p + 1 steps | x) of each sequence, ``(K, M)``.
 
-        The newest state is the first axis; the M = K^p tuples of earlier states are the second.
+        The newest of the K states is the first axis; the M = K^p tuples of earlier states are the second. ``trellis``
+        has the parameters and densities of a batch of sequences.
         """
         return list(forward_pass(trellis).log_alpha[trellis.packing.last])
 
@@ -169,7 +178,14 @@ class LaggedChain(HiddenChain[LaggedStatesTrellis]):
         return StatesAhead(torch.cat(rows), StepsAhead(first, torch.arange(len(state)), advance), state)
 
     def observed_table(self, emission: Emission, table: Tensor) -> Tensor:
-        """Return the output parameters of every tuple of the last p + 1 states, ``(K^(p+1), P)``."""
+        """Return the output parameters of every tuple of the last p + 1 states, ``(K^(p+1), P)``.
+
+        Output parameters are the P numbers that the observation takes.
+
+        Args:
+            emission: the emission of the states.
+            table: parameters of the states, a row for each of K.
+        """
         assert isinstance(emission, DeviationEmission), "of this chain"
         return emission.of_tuples(table)
 
@@ -238,7 +254,7 @@ class FirstOrder(NamedTuple):
     Attributes:
         initial: probabilities of the first tuple of each sequence, ``(n, S)``.
         transition: transition probabilities, ``(S, S)``; zeros where every step has its own matrix.
-        final: probabilities of ending after each tuple, ``(S,)``, or None.
+        final: probabilities of ending after each tuple, ``(S,)``, or None if ends are no events.
     """
 
     initial: Tensor
@@ -247,10 +263,10 @@ class FirstOrder(NamedTuple):
 
 
 def first_order(trellis: LaggedStatesTrellis) -> tuple[FirstOrder, Tensor | None]:
-    """Return a first-order chain over the tuples of the last p + 1 states, differentiable in the parameters.
+    """Return a first-order chain over the S tuples of the last p + 1 states, differentiable in the parameters.
 
-    The second result has the log-transitions of each of N steps, ``(N, S, S)``, or None if all steps have the same
-    matrix.
+    The second result has the log-probabilities of the transitions into each of N steps, ``(N, S, S)``, or None if all
+    steps have the same matrix. ``trellis`` has the parameters and densities of a batch of sequences.
 
     Raises:
         ValueError: the matrices do not fit into memory.
@@ -275,8 +291,9 @@ def first_order(trellis: LaggedStatesTrellis) -> tuple[FirstOrder, Tensor | None
 def over_tuples(trellis: LaggedStatesTrellis) -> Trellis:
     """Return a ``Trellis`` of the first-order chain over the S tuples of the last p + 1 states.
 
-    Its transition matrices are ``(S, S)``, so it takes much more memory than the recursion over tuples, but it answers
-    questions for which that recursion has no form.
+    Its transition matrices are ``(S, S)``, so that it takes much more memory than the recursion of ``lagged_states``,
+    but it serves algorithms that this recursion does not have. ``trellis`` has the parameters and densities of a batch
+    of sequences.
     """
     (initial, transition, final), log_a = first_order(trellis)
     segments = Segments.whole(trellis.packing.lengths, trellis.log_b.device)
@@ -287,7 +304,12 @@ def over_tuples(trellis: LaggedStatesTrellis) -> Trellis:
 def tuples_of_path(path: Tensor, n_states: int, n_earlier: int) -> Tensor:
     """Return the number of the tuple of the last p + 1 states at each step of a path of states, ``(T,)``.
 
-    ``path``: states, ``(T,)``; ``n_earlier``: p. States before the first step count as 0.
+    States before the first step count as 0.
+
+    Args:
+        path: states, ``(T,)`` integers.
+        n_states: number of states, K.
+        n_earlier: number of tuples of p earlier states, K^p.
     """
     tuples, before = [], 0
     for state in path.tolist():

@@ -31,9 +31,10 @@ GAUSSIANS = GaussianMixture(1, "diag", min_covariance=1e-300)  # a floor below e
 
 @dataclass(frozen=True)
 class LastStates:
-    """The belief about ``n`` sequences after some steps: the state of ``MarkovSwitchingCursor``.
+    """The probabilities of the hidden states of the last p + 1 steps of n sequences.
 
-    M = K^p is the number of tuples of p earlier states.
+    It is the state of a ``MarkovSwitchingCursor``. K states, D features, U inputs; M = K^p is the number of tuples of p
+    earlier states.
 
     Attributes:
         log_alpha: log p(states of the last p + 1 steps | all steps so far), ``(n, K, M)`` float64, with the newest
@@ -56,7 +57,9 @@ class LastStates:
 
 @dataclass(frozen=True)
 class MarkovSwitchingCursor:
-    """The cursor of a Markov-switching autoregression, which predicts one step at a time.
+    """The cursor of a Markov-switching autoregression: it reads n sequences step by step and predicts each next step.
+
+    Its methods take and return a ``LastStates``.
 
     Attributes:
         parameters: parameters of the chain and its emissions. If means depend on inputs, their slopes are in the table.
@@ -71,9 +74,13 @@ class MarkovSwitchingCursor:
     start_choice: Start
 
     def given(self, state: LastStates, inputs: Tensor) -> LastStates:
-        """Return the state with the standardised inputs of the next step, ``(n, U)``, before it is predicted.
+        """Return the state once the inputs of the next step are known, before that step is predicted.
 
-        If transitions or starts depend on inputs, ``log_predicted`` is computed again.
+        If transitions or the first state depend on inputs, ``log_predicted`` is computed again.
+
+        Args:
+            state: state of the cursor.
+            inputs: standardised inputs of the next step of n sequences, ``(n, U)``.
         """
         inputs, predicted, p = inputs.to(self.parameters.initial), state.log_predicted, self.parameters
         if p.transition_slopes is not None:
@@ -93,7 +100,8 @@ class MarkovSwitchingCursor:
     def start(self, source: Source = None, n: int = 1) -> LastStates:
         """Return the state of ``n`` sequences before the first scored step.
 
-        The steps of ``source`` are read first and not scored; None means that there are none.
+        The steps of ``source``, which the sequences are conditioned on, are read first and not scored; None means that
+        there are none.
         """
         device = self.parameters.initial.device
         past = torch.full((n, self.emission.order, self.emission.size), torch.nan, dtype=self.dtype, device=device)
@@ -109,13 +117,25 @@ class MarkovSwitchingCursor:
         return replace(state, n_scored=0)
 
     def advance(self, state: LastStates, x: Tensor) -> LastStates:
-        """Return the state after the step ``x``, ``(n, D)``."""
+        """Return the state of the cursor after the next step.
+
+        Args:
+            state: state of the cursor before the step.
+            x: the step of each of n sequences, vectors ``(n, D)``.
+        """
         return self.advance_and_score(state, x)[0]
 
     def advance_and_score(self, state: LastStates, x: Tensor) -> tuple[LastStates, Tensor]:
-        """Return the state after the step ``x``, and log p(x_t | x_<t) of each sequence in nats, ``(n,)`` float64.
+        """Return the state of the cursor after the next step, and the log-probability of that step given earlier ones.
 
         The log-probabilities are the same as those of ``distribution(state)``.
+
+        Args:
+            state: state of the cursor before the step.
+            x: the step of each of n sequences, vectors ``(n, D)``.
+
+        Returns:
+            The new state, and log p(x_t | x_<t) of each sequence in nats, ``(n,)`` float64.
         """
         x = x.to(self.parameters.initial.device, self.dtype)
         table = self._table(state)  # raises an error if the inputs of the step are not given
@@ -138,7 +158,7 @@ class MarkovSwitchingCursor:
         return LastStates(log_alpha, predicted, past, state.n_scored + 1, past_inputs=past_inputs), log_prob
 
     def single_steps(self) -> SingleSteps:
-        """Return the reader of one sequence's steps, which uses ``advance_and_score``."""
+        """Return a reader of the steps of one sequence, one at a time, which uses this cursor."""
         return ScoredSteps(self)
 
     def _runs_compiled(self, n: int) -> bool:
@@ -150,7 +170,12 @@ class MarkovSwitchingCursor:
         )
 
     def _advance_compiled(self, state: LastStates, x: Tensor) -> list[Tensor]:
-        """Return ``log_alpha`` and ``log_predicted`` after a step, ``(n, K, M)``, and log p(x_t | x_<t), ``(n,)``."""
+        """Return ``log_alpha`` and ``log_predicted`` after a step, ``(n, K, M)``, and log p(x_t | x_<t), ``(n,)``.
+
+        Args:
+            state: state of the cursor before the step.
+            x: the step of each of n sequences, vectors ``(n, D)``.
+        """
         from seqmodels.hmm.markov_switching.deviation_loops import log_densities
         from seqmodels.inference.chains.compiled_lagged_states import advance
 
@@ -186,7 +211,7 @@ class MarkovSwitchingCursor:
         """Return the distribution of the next step, and the probability of the end.
 
         The distribution is a mixture of one Gaussian for each tuple of the last p + 1 states. The end has probability
-        zero before the first scored step.
+        zero before the first scored step. ``state`` is the state of the cursor after the steps so far.
         """
         table, log_weights = self._table(state), state.log_predicted.flatten(1)  # (n, K^(p+1))
         if self.parameters.final is None:  # there is always a next step, so the weights sum to one
@@ -205,7 +230,11 @@ class MarkovSwitchingCursor:
         """Return the distribution of each of the next k steps when none of the steps before it is seen.
 
         Each is conditional on the sequence having that step, and has a Gaussian for every path of states. Return None
-        if there are more than ``MOST_PATHS`` paths, if fewer than p steps were read, or if the model reads inputs.
+        if there are more than 4096 paths, if fewer than p steps were read, or if the model reads inputs.
+
+        Args:
+            state: state of the cursor after the steps so far.
+            k: number of steps ahead.
         """
         n_states, order = len(self.parameters.initial), self.emission.order
         is_short = state.log_alpha is None or bool(state.past.isnan().any())
@@ -233,11 +262,16 @@ class MarkovSwitchingCursor:
     def draw_path(
         self, state: LastStates, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Return an iterator over draws of the next ``n_steps`` steps; states are drawn before what they emit.
+        """Return an iterator over draws of the next steps; the path of hidden states is drawn before what it emits.
 
-        If ``may_end`` is True a sequence may end. Return None if the model reads inputs, if tensors are not on a CPU,
-        or if ends are events that must not come. In the last case states are no Markov chain, because the emissions
-        tell how probable an end was.
+        Return None if the model reads inputs, if tensors are not on a CPU, or if ends are events that must not come:
+        given that a sequence goes on, its states are no Markov chain.
+
+        Args:
+            state: state of the cursor after the steps so far of n sequences.
+            n_steps: number of steps.
+            generator: random generator.
+            may_end: True if a sequence may end among these steps.
         """
         final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
         must_go_on = final is not None and (not may_end or (state.log_alpha is not None and not state.n_scored))
@@ -260,8 +294,9 @@ class MarkovSwitchingCursor:
     def _emit(self, past: Tensor, earlier: Tensor) -> Callable[[Tensor, torch.Generator], Tensor]:
         """Return a function that draws the frames of given states; each call continues after the one before.
 
-        ``past`` are the p frames before, the newest first, ``(n, p, D)``, and ``earlier`` their states, ``(n, p)``.
-        Both arrays are overwritten.
+        Args:
+            past: the p frames before, the newest first, ``(n, p, D)``; overwritten.
+            earlier: their states, ``(n, p)``; overwritten.
         """
         from seqmodels.hmm.markov_switching.deviation_loops import draw_frames
 
@@ -283,7 +318,12 @@ class MarkovSwitchingCursor:
         return emit
 
     def select(self, state: LastStates, index: Tensor) -> LastStates:
-        """Return the state of the sequences ``index``, ``(m,)``, in this order."""
+        """Return the state of some of the sequences.
+
+        Args:
+            state: state of the cursor.
+            index: numbers of the sequences in the new order, ``(m,)``.
+        """
         selected: LastStates = select_rows(state, index)
         return selected
 
@@ -300,9 +340,10 @@ class MarkovSwitchingCursor:
         return self.parameters.transition.log()[None]
 
     def _table(self, state: LastStates) -> Tensor:
-        """Return the output parameters of all tuples for n sequences, ``(n, K^(p+1), P)``.
+        """Return the output parameters of all tuples of states at the next step of n sequences, ``(n, K^(p+1), P)``.
 
-        They are a view without copies if they do not depend on inputs.
+        Output parameters are the P numbers that the observation takes; ``state`` is the state of the cursor. If they do
+        not depend on inputs, they are a view without copies.
         """
         if self._reads_inputs:
             refuse_without_inputs(state.inputs)

@@ -18,7 +18,7 @@ def log_densities(
     first: np.ndarray,
     log_b: np.ndarray,
 ) -> None:
-    """Compute log-densities of frames in S tuples of states and write them into ``log_b``.
+    """Compute log-densities of n frames in each of S tuples of hidden states and write them into ``log_b``.
 
     A missing value of a frame is left out of its density. A frame that has missing values in its past counts as one of
     the first frames of a sequence.

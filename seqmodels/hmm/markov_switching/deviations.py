@@ -37,8 +37,15 @@ NEGLIGIBLE = 1e-10  # expected steps of a state up to which it counts as never v
 
 
 class Unknowns(NamedTuple):
-    """The numbers that an M-step changes: means ``(K, D)``, their slopes on inputs ``(K, D, U)``, coefficients ``(K, p,
-    D)`` and log-variances ``(K, D)``.
+    """The numbers that an M-step of a switching autoregression changes.
+
+    K states, D features, p past steps, U inputs.
+
+    Attributes:
+        mean: means of the states, ``(K, D)``.
+        slopes: slopes of the means on inputs, ``(K, D, U)``.
+        coefficients: autoregressive coefficients, one step back first, ``(K, p, D)``.
+        log_variance: logarithms of the variances of the innovations, ``(K, D)``.
     """
 
     mean: Tensor
@@ -101,7 +108,8 @@ class DeviationEmission(Emission):
     def unpack(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Return the parts of a table: means, coefficients, log-variances, and mean and log-variance of first steps.
 
-        The coefficients are ``(K, p, D)`` and the others ``(K, D)``.
+        The coefficients are ``(K, p, D)`` and the others ``(K, D)``, for K states, p past steps and D features.
+        ``table (K, P)`` may have further columns of slopes on inputs, which are left out.
         """
         d = self.size
         widths = [d, self.order * d, d, d, d]
@@ -109,16 +117,22 @@ class DeviationEmission(Emission):
         return mean, coefficients.unflatten(1, (self.order, d)), log_variance, first_mean, first_log_variance
 
     def pack(self, mean: Tensor, coefficients: Tensor, *rest: Tensor) -> Tensor:
-        """Return the table of the given parts, in the order of ``unpack``, whose inverse this is.
+        """Return the table made of the given parts, ``(K, P)``: the inverse of ``unpack``.
 
-        Flattened slopes of the means may follow.
+        Args:
+            mean: means, ``(K, D)``.
+            coefficients: coefficients, one step back first, ``(K, p, D)``.
+            rest: log-variances, then means and log-variances of first steps, ``(K, D)`` each; flattened slopes of the
+                means on inputs, ``(K, D U)``, may follow.
         """
         return torch.cat([mean, coefficients.flatten(1), *rest], 1)
 
     def with_slopes(self, table: Tensor, slopes: Tensor) -> Tensor:
-        """Return the table ``(K, P)`` with the slopes of its means after its columns, ``(K, P + D U)``.
+        """Return the table with the slopes of its means on inputs as further columns, ``(K, P + D U)``.
 
-        ``slopes``: slopes of all columns on U inputs, ``(K, P, U)``.
+        Args:
+            table: parameters of the states, ``(K, P)``.
+            slopes: slopes of all columns of the table on U inputs, ``(K, P, U)``.
         """
         return torch.cat([table, slopes[:, : self.size].flatten(1)], 1)
 
@@ -128,13 +142,19 @@ class DeviationEmission(Emission):
         return table[:, self.n_columns :].reshape(len(table), self.size, n_inputs)
 
     def levels(self, table: Tensor, inputs: Tensor) -> Tensor:
-        """Return the mean of each state at given inputs, ``(..., K, D)`` float64, for ``inputs (..., U)``."""
+        """Return the mean of each state at given inputs, ``(..., K, D)`` float64.
+
+        Args:
+            table: parameters of the states, with slopes of the means, as ``with_slopes`` returns it.
+            inputs: standardised inputs, ``(..., U)``.
+        """
         return self.unpack(table)[0] + torch.einsum("...u,kdu->...kd", inputs.to(table), self.slopes(table))
 
     def of_tuples(self, table: Tensor, inputs: Tensor | None = None) -> Tensor:
         """Return the output parameters of an ``AutoregressiveGaussian`` for each tuple of the last p + 1 states.
 
-        The shape is ``(K^(p+1), P')``, or ``(n, K^(p+1), P')`` with inputs.
+        They are the P' numbers that it takes, ``(K^(p+1), P')``, or ``(n, K^(p+1), P')`` with inputs. The newest state
+        of a tuple comes first.
 
         Args:
             table: parameters of the states, ``(K, P)``.
@@ -155,7 +175,12 @@ class DeviationEmission(Emission):
         return self.observation.pack(matrix.expand(*shape, -1), intercept, *(each.expand(shape) for each in rest))
 
     def _intercepts(self, table: Tensor, inputs: Tensor) -> Tensor:
-        """Return the intercept of each tuple of states at given inputs, ``(n, K^(p+1), D)``."""
+        """Return the intercept of each tuple of states at given inputs, ``(n, K^(p+1), D)``.
+
+        Args:
+            table: parameters of the states, with slopes of the means on inputs.
+            inputs: inputs of the last p + 1 steps of n sequences, the newest first, ``(n, p + 1, U)``.
+        """
         states, levels = tuples(len(table), self.order, table.device), self.levels(table, inputs)  # (n, p + 1, K, D)
         coefficients, newest = self.unpack(table)[1], states[:, 0]
         intercept = levels[:, 0, newest]
@@ -173,10 +198,15 @@ class DeviationEmission(Emission):
     def log_prob(
         self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, inputs: Tensor | None = None
     ) -> Tensor:
-        """Return log-densities of the frames in every tuple of the last states, ``(N, K^(p+1))``.
+        """Return log-densities of N frames in every tuple of the last p + 1 states, ``(N, K^(p+1))``, in nats.
 
-        ``inputs``: inputs of each frame and of the p frames before it, the newest first, ``(N, p + 1, U)``; None if
-        means do not depend on inputs.
+        Args:
+            table: parameters of the states, ``(K, P)``, with slopes of the means if there are inputs.
+            x: encoded frames, ``(N, D)``.
+            past: the p frames before each frame, the oldest first, ``(N, p, D)``; NaN before the start of a sequence.
+            dtype: precision of the result.
+            inputs: inputs of each frame and of the p frames before it, the newest first, ``(N, p + 1, U)``; None if
+                means do not depend on inputs.
         """
         assert past is not None, "an autoregression is always given its past"
         mean, coefficients, log_variance, first_mean, first_log_variance = self.unpack(table)
@@ -203,9 +233,15 @@ class DeviationEmission(Emission):
         return log_b.to(dtype)
 
     def log_prob_by_state(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """Return scores ``(N, K)`` by which frames are assigned to states where EM starts.
+        """Return scores by which N frames are assigned to K states where EM starts, ``(N, K)``.
 
-        A score is the log-density in the state with those earlier states that explain the frame best.
+        A score is the log-density in the state, together with those earlier states that explain the frame best.
+
+        Args:
+            table: parameters of the states, ``(K, P)``.
+            x: encoded frames, ``(N, D)``.
+            past: the p frames before each frame, ``(N, p, D)``.
+            dtype: precision of the result.
         """
         best: Tensor = self.log_prob(table, x, past, dtype).unflatten(1, (len(table), -1)).amax(2)
         return best
@@ -221,8 +257,17 @@ class DeviationEmission(Emission):
     ) -> Statistics:
         """Return expected sums of products of regressors and response, ``(K^(p+1), D, W, W)``.
 
-        They are products of the W = 1 + (p + 1) (1 + U) entries of ``v = (1, x_t, .., x_t-p, u_t, .., u_t-p)`` of each
-        feature. The first p steps of a sequence are left out. ``inputs`` are as in ``log_prob``.
+        For each tuple of states and each feature they are products of the W = 1 + (p + 1) (1 + U) entries of
+        ``v = (1, x_t, .., x_t-p, u_t, .., u_t-p)``. The first p steps of a sequence are left out.
+
+        Args:
+            table: parameters of the states, ``(K, P)``.
+            x: encoded frames, ``(N, D)``.
+            past: the p frames before each frame, the oldest first, ``(N, p, D)``; NaN before the start of a sequence.
+            gamma: posterior probability of each tuple in each frame, ``(N, K^(p+1))``.
+            memo: not read.
+            inputs: inputs of each frame and of the p frames before it, the newest first, ``(N, p + 1, U)``; None if
+                means do not depend on inputs.
         """
         assert past is not None, "an autoregression is always given its past"
         steps, is_early = self._steps(x, past)
@@ -239,10 +284,14 @@ class DeviationEmission(Emission):
         return (sums.view(-1, self.size, width, width),)
 
     def _steps(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
-        """Return each frame with the p frames before it, and a mask of the frames that have fewer than p before.
+        """Return each of N frames with the p frames before it, and a mask of the frames that have fewer than p before.
 
         The frames are ``(N, p + 1, D)`` float64, the newest first; the mask is ``(N,)``, and its frames are set to
         zero.
+
+        Args:
+            x: encoded frames, ``(N, D)``.
+            past: the p frames before each frame, the oldest first, ``(N, p, D)``; NaN before the start of a sequence.
         """
         is_early = torch.isnan(past).flatten(1).any(1)
         steps = torch.cat([x.unsqueeze(1), past.flip(1)], 1).double()
@@ -254,6 +303,10 @@ class DeviationEmission(Emission):
         """Return a table whose expected log-likelihood is at least that of ``table``: the M-step.
 
         It maximises over coefficients, means and variances in turn, for a few rounds.
+
+        Args:
+            statistics: the expected sums that ``statistics`` returns.
+            table: parameters of the states before the step, ``(K, P)``, with slopes of the means if there are inputs.
         """
         mean, coefficients, log_variance, *first = self.unpack(table)
         given = statistics[0], tuples(len(table), self.order, table.device)
@@ -270,9 +323,12 @@ class DeviationEmission(Emission):
         return self.pack(p.mean, p.coefficients, p.log_variance, *first, p.slopes.flatten(1))
 
     def _unless_frozen(self, before: Tensor, after: Tensor, *, is_shared: bool) -> Tensor:
-        """Return the rows of ``after``, with those of ``before`` in place where a state is frozen.
+        """Return the rows of ``after``, but those of ``before`` for states that an M-step leaves unchanged.
 
-        If ``is_shared``, all states share their row, which is frozen if any state is.
+        Args:
+            before: parameters of the K states before the step, ``(K, ...)``.
+            after: the same parameters after it.
+            is_shared: True if all states share their row; it is left unchanged if any state is.
         """
         if self.is_frozen is None:
             return after
@@ -319,8 +375,12 @@ class DeviationEmission(Emission):
     def _means(self, moments: Tensor, states: Tensor, before: Unknowns) -> tuple[Tensor, ...]:
         """Return the means and their slopes by generalised least squares, given the coefficients.
 
-        After subtracting ``Σ_k phi_k x_t-k``, the mean of x_t is a weighted sum of the means of p + 1 states. The
-        arguments are as in ``_coefficients``.
+        After subtracting ``Σ_k phi_k x_t-k``, the mean of x_t is a weighted sum of the means of p + 1 states.
+
+        Args:
+            moments: the sums that ``statistics`` returns, ``(S, D, W, W)``, for S tuples of states.
+            states: the states of each tuple, the newest first, ``(S, p + 1)``.
+            before: the numbers before the step.
         """
         mean, slopes, coefficients, log_variance = before
         k, n_inputs, newest = len(mean), slopes.shape[2], states[:, 0]
@@ -351,7 +411,7 @@ class DeviationEmission(Emission):
         Their shapes are ``(D, K (1 + U), K (1 + U))`` and ``(D, K (1 + U))``, for S tuples of p + 1 states.
 
         Args:
-            moments: expected products of v, ``(S, D, W, W)``.
+            moments: the sums that ``statistics`` returns, ``(S, D, W, W)``.
             precision: inverse variances by tuple, ``(S, D)``.
             lags: 1 and -phi_1, .., -phi_p, the weights of x_t, .., x_t-p in the innovation, ``(S, D, p + 1)``.
             is_state: 1 for the state at each lag, ``(S, p + 1, K)``.
@@ -392,7 +452,7 @@ class DeviationEmission(Emission):
         return gaussian.at_floor(self.unpack(table)[2], self.size, "diag", self.observation.min_covariance)
 
     def on_floor(self, table: Tensor, factor: float) -> Tensor:
-        """Return a table in which variances at the lower bound or below are ``factor`` times the lower bound."""
+        """Return ``table`` with variances at the lower bound or below set to ``factor`` times the lower bound."""
         mean, coefficients, *rest = self.unpack(table)
         log_variance, first_mean, first = rest
         floor = self.observation.min_covariance
@@ -400,7 +460,7 @@ class DeviationEmission(Emission):
         return self.pack(mean, coefficients, moved[0], first_mean, moved[1])
 
     def check_table(self, table: Tensor) -> None:
-        """Raise ``ValueError`` if the table, read from a file, has numbers that no fit can produce."""
+        """Raise ``ValueError`` if a table ``(K, P)``, read from a file, has numbers that no fit can produce."""
         if table.shape[1] != self.n_columns:
             raise ValueError(f"a state has {table.shape[1]} numbers in the file; it should have {self.n_columns}")
         if not bool(table.isfinite().all()):
@@ -414,10 +474,15 @@ class DeviationEmission(Emission):
     # -- the start -----------------------------------------------------------------------------------------
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        """Return a first guess of the state of each frame, ``(N,)``.
+        """Return a first guess of the state of each frame, ``(N,)`` integers.
 
         It comes from k-means, or in half of the starts from the nearest of K frames that are drawn at random, so that
         starts differ.
+
+        Args:
+            x: encoded frames, ``(N, D)``.
+            n_states: number of states, K.
+            generator: random generator.
         """
         if torch.rand((), generator=generator) >= DRAWN_STARTS:
             return super().labels(x, n_states, generator)
@@ -427,10 +492,18 @@ class DeviationEmission(Emission):
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        """Return a table with the means of the labelled frames, coefficients of zero, and the variance that remains.
+        """Return the table ``(K, P)`` from which EM starts, given a guess of the state of each frame.
 
-        The Gaussian of the first p steps is estimated here, from those steps and two more that have the overall mean
-        and variance; EM does not change it.
+        It has the means of the frames of each state, coefficients of zero, and the variance that remains. The Gaussian
+        of the first p steps is estimated here, from those steps and two more that have the overall mean and variance;
+        EM does not change it.
+
+        Args:
+            x: encoded frames, ``(N, D)``.
+            past: the p frames before each frame, ``(N, p, D)``; NaN before the start of a sequence.
+            labels: guessed state of each frame, ``(N,)``.
+            n_states: number of states, K.
+            generator: not read.
         """
         assert past is not None, "an autoregression is always given its past"
         x = x.double()
@@ -465,10 +538,14 @@ class DeviationEmission(Emission):
         return {f"{name}_": values.numpy() for name, values in self.raw(table.cpu(), *units).items()}
 
     def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> dict[str, Tensor]:
-        """Return the parameters by name in raw units, differentiable.
+        """Return the parameters in raw units by name, such as ``means``, differentiable in the table.
 
-        The raw value of a feature is its encoded value times ``scale (D,)`` plus ``shift (D,)``. Parameters that states
-        share have no axis of states.
+        Parameters that all states share have no axis of states.
+
+        Args:
+            table: parameters of the states in encoded units, ``(K, P)``.
+            shift: raw values of D features are ``shift + scale * encoded``, ``(D,)``.
+            scale: see ``shift``, ``(D,)``.
         """
         mean, coefficients, log_variance, first_mean, first_log_variance = self.unpack(table)
         floor = self.observation.min_covariance
@@ -494,7 +571,13 @@ class DeviationEmission(Emission):
     ) -> Mapping[str, np.ndarray]:
         """Return the means, coefficients and standard deviations of the states, ``(K,)`` each, by column name.
 
-        A column name is such as ``"mean_pulse"`` for the feature ``pulse``, one of ``names``.
+        A column name is such as ``"mean_pulse"`` for the feature ``pulse``.
+
+        Args:
+            table: parameters of the states in encoded units, ``(K, P)``.
+            shift: raw values of D features are ``shift + scale * encoded``, ``(D,)``.
+            scale: see ``shift``, ``(D,)``.
+            names: names of the features.
         """
         raw, k = self.raw_parameters(table, shift, scale), len(table)
         variances = np.broadcast_to(raw["variances_"], (k, self.size))
@@ -506,7 +589,7 @@ class DeviationEmission(Emission):
 
 @regressed_columns.register(DeviationEmission)
 class _Means(RegressedColumns):
-    """The columns of a table that depend on inputs: the means of the states."""
+    """The columns of a switching autoregression's table that may depend on inputs: the means of the states."""
 
     has_units = True
 
@@ -519,15 +602,23 @@ class _Means(RegressedColumns):
 
 
 def _solved(gram: Tensor, cross: Tensor) -> Tensor:
-    """Return the least-squares solution x of ``gram x = cross`` that has the smallest norm, ``(..., n)``."""
+    """Return the least-squares solution x of ``gram x = cross`` that has the smallest norm, ``(..., n)``.
+
+    ``gram (..., n, n)`` is symmetric; ``cross`` is ``(..., n)``.
+    """
     solution: Tensor = (torch.linalg.pinv(gram, hermitian=True) @ cross.unsqueeze(-1)).squeeze(-1)
     return solution
 
 
 class DeviationEmitted(Emitted):
-    """The estimated parameters of a switching autoregression, for standard errors.
+    """Description of a switching autoregression's parameters, which says which of them have standard errors.
 
     The Gaussian of the first steps does not count as estimated.
+
+    Args:
+        emission: the emission of the autoregression.
+        names: names of the features.
+        least: smallest probability that does not count as being on the boundary.
     """
 
     def __init__(self, emission: DeviationEmission, names: list[Any], least: float) -> None:

@@ -30,12 +30,12 @@ from seqmodels.inference.chains.packing import Packing
 def inputs_of_last_steps(inputs: Tensor, order: int, packing: Packing) -> Tensor:
     """Return the inputs of each step and of the p steps before it, the newest first, ``(N, p + 1, U)``.
 
-    They are zero before the first step.
+    They are zero before the first step of a sequence.
 
     Args:
-        inputs: inputs of each step, ``(N, U)``.
-        order: p.
-        packing: the rows of the steps.
+        inputs: inputs of each of N packed steps, ``(N, U)``.
+        order: number of steps before it, p.
+        packing: which step of which sequence each of the N rows is.
     """
     running, n = torch.tensor(packing.batch_sizes), packing.n_sequences
     before = torch.arange(n, len(inputs)) - torch.repeat_interleave(running[:-1], running[1:])
@@ -103,8 +103,8 @@ def expected_counts(
         batch: some sequences.
         dtype: precision of the densities.
         start: how the distribution of the first state is determined.
-        refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
-            any.
+        refuse: function that is called with the numbers of sequences of probability zero, and raises ``ValueError`` if
+            there are any.
         inputs: inputs of the last p + 1 steps on which means depend, ``(N, p + 1, U)``; None if they depend on none.
     """
     posterior = forward_backward_pass(trellis_of_batch(parameters, emission, batch, dtype, start, inputs))

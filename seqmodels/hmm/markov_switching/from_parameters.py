@@ -16,7 +16,9 @@ from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 
 @dataclass(frozen=True)
 class RawRegressions:
-    """The parameters of a switching autoregression in raw units.
+    """The parameters of a switching autoregression in raw units, as users pass them to ``from_parameters``.
+
+    K states, D features, p past steps.
 
     Attributes:
         mean: means of the states, ``(K, D)``.
@@ -30,9 +32,15 @@ class RawRegressions:
 
     @classmethod
     def of(cls, means: Any, autoregression: Any, variances: Any) -> Self:
-        """Return the arguments of ``from_parameters`` as arrays.
+        """Return the user's arguments of ``MarkovSwitchingAR.from_parameters`` as checked arrays.
 
-        Raises ``ValueError`` for shapes that do not fit and for values that are not finite.
+        Args:
+            means: means of the states, ``(K, D)``.
+            autoregression: coefficients, one step back first, ``(p, D)`` or ``(K, p, D)``.
+            variances: variances of the innovations, ``(D,)`` or ``(K, D)``.
+
+        Raises:
+            ValueError: shapes do not fit, or values are not finite.
         """
         mean, coefficients = numbers_of("means", means, "(K, D)"), numbers_of("autoregression", autoregression)
         variance, (k, d) = numbers_of("variances", variances), mean.shape
@@ -53,9 +61,10 @@ class RawRegressions:
         return int(self.coefficients.shape[-2])
 
     def moments(self, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean and variance of an observation, ``(D,)`` each, from means and innovations of the states.
+        """Return the mean and variance of an observation over all states, ``(D,)`` each.
 
-        ``shares (K,)`` are the weights of the states; autoregression is left out of account.
+        They follow from the means and the variances of the innovations, without the autoregression. ``shares (K,)`` are
+        the weights of the states, which sum to one.
         """
         overall = shares @ self.mean
         return overall, shares @ ((self.mean - overall) ** 2 + self.variance)
@@ -63,7 +72,7 @@ class RawRegressions:
     def encoded(
         self, emission: DeviationEmission, encoding: Standardize, first_mean: np.ndarray, first_variance: np.ndarray
     ) -> Tensor:
-        """Return the table ``(K, P)`` of these parameters, in the units of the encoding.
+        """Return the table of these parameters in encoded units, ``(K, P)``: a row of P numbers for each state.
 
         Args:
             emission: the emission, which packs the table.

@@ -41,10 +41,10 @@ MOST_TUPLES = 1 << 14  # most tuples of the states of p + 1 steps, K^(p+1); boun
 class MarkovSwitchingAR(HiddenChainModel):
     """A Markov-switching autoregression (Hamilton's model): deviations from a switching mean are autoregressive.
 
-    ``x_t - mu_{z_t} = Σ_k phi_k (x_t-k - mu_{z_t-k}) + e_t`` with ``e_t ~ N(0, sigma²)``, where z is a hidden Markov
-    chain of K states that is summed out. It is fitted by EM (Hamilton 1989, *A new approach to the economic analysis of
-    nonstationary time series and the business cycle*, Econometrica 57; Kim and Nelson 1999, *State-space models with
-    regime switching*).
+    ``x_t - mu_{z_t} = Σ_k phi_k (x_t-k - mu_{z_t-k}) + e_t`` for k = 1 .. p, with innovations ``e_t ~ N(0, sigma²)``,
+    where z is a hidden Markov chain of K states that is summed out. It is fitted by EM (Hamilton 1989, *A new approach
+    to the economic analysis of nonstationary time series and the business cycle*, Econometrica 57; Kim and Nelson 1999,
+    *State-space models with regime switching*).
 
     A change of state moves the level at once, and the rest of an earlier deviation dies away. In
     ``HMM(observation=AutoregressiveGaussian(p))`` the intercept switches instead, and the level follows slowly. A
@@ -69,8 +69,8 @@ class MarkovSwitchingAR(HiddenChainModel):
             ``Pseudocounts``; ``"auto"`` is 0.01 under ``length="stop"`` and 0 otherwise.
         topology: the transitions that exist, in the forms that ``HMM`` takes; others have a probability of zero. One in
             which some state cannot be reached again needs ``start="free"``.
-        algorithm: ``"em"``, ``"stepwise"`` or ``"gradient"``, as in ``HMM``; mini-batches are of whole sequences, and
-            gradient ascent also moves the Gaussian of the first p steps.
+        algorithm: how the parameters are learned: ``"em"``, ``"stepwise"`` (EM over mini-batches of whole sequences) or
+            ``"gradient"`` (AdamW), which also changes the Gaussian of the first p steps.
         start: distribution of the first state: ``"stationary"`` is the stationary distribution of the transitions,
             which where they depend on inputs are those at the inputs of the first step; ``"free"`` learns it;
             ``"uniform"`` is uniform.
@@ -202,6 +202,9 @@ class MarkovSwitchingAR(HiddenChainModel):
     ) -> Self:
         """Return a fitted model with the given parameters, in raw units.
 
+        K states, D features, p past steps, U inputs. The order p, ``switching_ar`` and ``switching_variance`` follow
+        from the shapes.
+
         Args:
             transition: probabilities of the next state, ``(K, K)``.
             means: means of the states, ``(K, D)``.
@@ -215,9 +218,15 @@ class MarkovSwitchingAR(HiddenChainModel):
             first_means: means of the first p steps, ``(D,)``. None is the mean over states, weighted with ``initial``.
             first_variances: variances of the first p steps, ``(D,)``. None is the variance of means and innovations
                 together, weighted with ``initial``.
-            transition_slopes, emission_slopes, initial_slopes, inputs: slopes on inputs, and the values of the inputs
-                where the other parameters hold, as in ``HMM.from_parameters``; slopes of emissions are of the means,
-                ``(K, D, U)``.
+            transition_slopes: change of the log-odds of going from state i to state j for one unit of each raw input,
+                ``(K, K, U)``; None if transitions depend on no inputs. Here and for the other slopes, that part of the
+                model depends on all inputs, unless ``input_effects`` names some.
+            emission_slopes: change of the means for one unit of each raw input, ``(K, D, U)``; None if means depend on
+                no inputs.
+            initial_slopes: change of the log-odds of starting in a state for one unit of each raw input of the first
+                step, ``(K, U)``; None if the first state depends on no inputs.
+            inputs: the U inputs by name, each with its value where the other parameters hold, such as
+                ``{"heat": 20.0}``; or the ``input_scaling_`` of a fitted model.
             options: other arguments of ``MarkovSwitchingAR``.
 
         Raises:

@@ -19,10 +19,14 @@ OFF_FLOOR = 10.0  # a variance on its floor has no coordinate, so draws begin at
 
 
 class DeviationPrior(EmissionPrior):
-    """The prior of a switching autoregression: normal means and coefficients, and Gamma precisions.
+    """The prior of a switching autoregression for posterior draws: normal means and coefficients, and Gamma precisions.
 
-    The Gaussian of the first p steps has no prior. ``hyper (K, 4 D + 1)`` holds means and variances of the means,
-    shapes and rates of the precisions, and the standard deviation of coefficients.
+    The Gaussian of the first p steps has no prior. A row of hyperparameters, ``(K, 4 D + 1)`` for K states and D
+    features, holds means and variances of a state's means, shapes and rates of its precisions, and the standard
+    deviation of its coefficients.
+
+    Args:
+        emission: the emission of the autoregression.
     """
 
     def __init__(self, emission: DeviationEmission) -> None:
@@ -56,6 +60,12 @@ class DeviationPrior(EmissionPrior):
 
 
 def normal_log_density(values: Tensor, mean: Tensor | float, log_deviation: Tensor) -> Tensor:
-    """Return the log-density of normal values in nats, elementwise."""
+    """Return the log-density of normally distributed values in nats, elementwise.
+
+    Args:
+        values: the values, of any shape.
+        mean: their means, a number or an array that broadcasts.
+        log_deviation: logarithms of their standard deviations, an array that broadcasts.
+    """
     scaled = (values - mean) * (-log_deviation).exp()
     return -0.5 * scaled.square() - log_deviation - 0.5 * math.log(2 * math.pi)

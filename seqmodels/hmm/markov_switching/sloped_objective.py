@@ -15,19 +15,32 @@ from seqmodels.hmm.parameters import Parameters
 
 
 def joined(parameters: Parameters, emission: DeviationEmission, columns: list[int]) -> Parameters:
-    """Return the parameters with the means' slopes on the inputs ``columns`` appended to the table as columns.
+    """Return the parameters with the slopes of the states' means on inputs appended to the table as further columns.
 
     ``table_slopes`` stay unchanged.
+
+    Args:
+        parameters: parameters with ``table_slopes``.
+        emission: the emission of the autoregression, which knows the columns of the table.
+        columns: numbers of the inputs that means depend on.
     """
     assert parameters.table_slopes is not None, "of means that depend on inputs"
     return replace(parameters, table=emission.with_slopes(parameters.table, parameters.table_slopes[:, :, columns]))
 
 
 class SlopedObjective(OwnMStep):
-    """The objective of EM for means that depend on inputs; the table has their slopes as additional columns."""
+    """The objective of EM for an autoregression whose means depend on inputs, which learns means and slopes together.
+
+    In the M-step the table of emissions has the slopes as further columns.
+    """
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """Return the parameters after an M-step on means, slopes, coefficients and variances."""
+        """Return the parameters after an M-step on means, their slopes on inputs, coefficients and variances.
+
+        Args:
+            parameters: parameters before the step.
+            expectations: expected counts of the E-step.
+        """
         emission, columns = self.of_chain.emission, list(self.of_chain.inputs.emission)
         assert isinstance(emission, DeviationEmission), "of this chain"
         assert parameters.table_slopes is not None, "of means that depend on inputs"

@@ -19,7 +19,7 @@ from seqmodels.inference.chains.log_weights import finite
 
 @dataclass(frozen=True)
 class StepAhead:
-    """The distribution of one step ahead of n sequences, for each of C paths of states.
+    """The distribution of one future step of n sequences: a Gaussian and a weight for each of C paths of hidden states.
 
     Attributes:
         log_weights: log p(the path, and there is such a step | there are all steps before it), ``(n, C)``.
@@ -37,7 +37,7 @@ class StepAhead:
 def steps_ahead(
     log_last_states: Tensor, log_a: Tensor, past: Tensor, mean: Tensor, coefficients: Tensor, variance: Tensor
 ) -> Iterator[StepAhead]:
-    """Yield the distributions of the next steps, one after the other, without end; all numbers are float64.
+    """Yield the distributions of the 1st, 2nd, ... step ahead of n sequences, without end; all numbers are float64.
 
     Args:
         log_last_states: log-probabilities of the states of the last p steps, the newest first, ``(n, K^p)``.

@@ -18,7 +18,12 @@ from seqmodels.observations import Observation
 
 @dataclass(frozen=True)
 class EvenWeights:
-    """Posterior weights of S draws: equal before the first step, and then updated by Bayes' rule at each step."""
+    """Posterior weights of S draws in a mixture of their predictions: equal at first, then updated by Bayes' rule.
+
+    Attributes:
+        n_draws: number of draws, S.
+        are_fixed: False, because the weights change at each step.
+    """
 
     n_draws: int
     are_fixed: bool = False
@@ -46,9 +51,9 @@ def cursor_of_draws(
     """Return a cursor that predicts by the mixture of all draws, each weighted by its probability of the steps so far.
 
     Args:
-        chain: the chain.
-        draws: its drawn parameters.
-        observation: what a state emits.
+        chain: the hidden chain.
+        draws: draws of its parameters.
+        observation: family of the distributions that the states emit from.
         size: number of features or symbols.
         dtype: precision of densities.
         n_inputs: number of inputs of a step.

@@ -24,16 +24,19 @@ from seqmodels.hmm.parameters import Parameters
 
 @dataclass(frozen=True)
 class PosteriorDensity:
-    """The log-density ``log p(u | x)`` of unconstrained parameters, in nats of encoded data, up to a constant.
+    """The posterior log-density ``log p(u | x)`` of unconstrained parameters ``u (P,)``, for a sampler such as NUTS.
+
+    It is a differentiable function of u, in nats of encoded data, up to a constant.
 
     Attributes:
         coordinates: the map from u to parameters.
-        family: priors of the emissions.
-        rows: priors of the transition probabilities, or rates, from each state.
-        prior: hyperparameters of the prior; concentrations are zero where the topology forbids.
+        family: family of the priors of the emissions' parameters.
+        rows: family of the priors of the transition probabilities, or rates, from each state.
+        prior: hyperparameters of both; concentrations are zero where the topology forbids a transition.
         slopes: standard deviation of the normal prior of slopes on inputs.
         batches: the data.
-        log_prob: function that returns log p(x) of the sequences of a batch, ``(n,)``, whose sum is differentiable.
+        log_prob: function of parameters, emission and a batch that returns log p(x) of its n sequences, ``(n,)``, whose
+            sum is differentiable.
     """
 
     coordinates: Coordinates
@@ -45,7 +48,7 @@ class PosteriorDensity:
     log_prob: Callable[[Parameters, Emission, PackedBatch], Tensor]
 
     def log_prior(self, u: Tensor) -> Tensor:
-        """Return the log-density of ``u (P,)`` under the prior, as a differentiable scalar."""
+        """Return the log-density of unconstrained parameters ``u (P,)`` under the prior, as a differentiable scalar."""
         (parameters, _), prior = self.coordinates.at(u), self.prior
         log_density = self.family.log_density(parameters.table, prior.table).sum() + self.rows.log_density(
             parameters, prior

@@ -63,15 +63,16 @@ class PosteriorHMM(SequenceModel):
     starts chains near it; if the posterior has several modes, a chain sees only the one where it starts.
 
     Args:
-        model: the HMM, or another model of a hidden chain: an ``HSMM``, ``ContinuousTimeHMM`` or
-            ``MarkovSwitchingAR``. Its observation is a ``GaussianMixture`` (diagonal or full) without prior and
-            background, any density or distribution of independent features (``Poisson``, ``Gamma``, ``VonMises``, ...),
-            ``Categorical``, or ``Columns`` of these; for vectors, ``"auto"`` is ``GaussianMixture(1)``. An emission
-            that states share has one prior, and frozen parameters are the same in all draws.
-        n_samples: number of draws kept of each chain, S / C.
+        model: the HMM, or another model of a hidden chain: an ``HSMM``, ``ContinuousTimeHMM`` or ``MarkovSwitchingAR``.
+            Its observation is a ``GaussianMixture`` (diagonal or full) without prior and background, any density or
+            distribution of independent features (``Poisson``, ``Gamma``, ``VonMises``, ...), ``Categorical``, or
+            ``Columns`` of these; for vectors, ``"auto"`` is ``GaussianMixture(1)``. An emission that states share has
+            one prior, and frozen parameters are the same in all draws.
+        n_samples: number of draws kept of each chain of the sampler, S / C for S draws in all.
         warmup: number of steps of each chain before these draws, in which the sampler adapts.
-        chains: number of chains, C, which run one after the other.
-        max_tree_depth: a draw takes at most ``2 ** max_tree_depth`` evaluations, each as long as an E-step.
+        chains: number of chains of the sampler, C, which run one after the other.
+        max_tree_depth: a draw takes at most ``2 ** max_tree_depth`` evaluations of the posterior density, each as long
+            as an E-step.
         prior: the prior of the parameters. None is a prior whose concentrations of the chain, of durations and of
             weights are 1, which is flat, whose rates of jumps are exponential, and whose emissions count as much as one
             observation. Where an observation has no conjugate prior, as ``Gamma`` has none, its output parameters
@@ -198,6 +199,12 @@ class PosteriorHMM(SequenceModel):
 
         The parameters at zero are posterior means given the expected counts of the fitted model, for the chain and for
         emissions that have a conjugate prior.
+
+        Args:
+            chain: the hidden chain.
+            family: family of the priors of the emissions' parameters.
+            examples: encoded training sequences.
+            corpus: the same sequences in batches.
         """
         fitted, rows = self.model_.parameters_, chain.rows_family(examples)
         flat = dict.fromkeys(("initial", "transition", "final", "weights", "jumps", "durations"), 1.0)
@@ -270,7 +277,8 @@ class PosteriorHMM(SequenceModel):
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         """Return the log-probability of each step given the steps before, under the average over draws, in nats.
 
-        It is the increase of ``log mean_s p(x_1 .. x_t | θ_s)`` from step to step, ``(T,)`` for each sequence.
+        It is the increase of ``log mean_s p(x_1 .. x_t | θ_s)`` from step to step, ``(T,)`` for each encoded sequence;
+        ``θ_s`` is draw s of the parameters.
         """
         chain, emission, corpus = self._chain, self._family().emission, self._corpus(examples)
         sources: list[np.ndarray | None] = [None] * len(examples)
@@ -289,10 +297,15 @@ class PosteriorHMM(SequenceModel):
         return self._chain.corpus(unweighted, self._family().emission, self._device(), DTYPES[self.dtype_])
 
     def score_error(self, X: Any, y: Any = None) -> float:
-        """Return the Monte Carlo standard error of ``score``, in nats per unit, by the effective number of draws.
+        """Return the Monte Carlo standard error of ``score``, in nats per unit, due to the finite number of draws.
 
-        All sequences share the draws, so the errors of their figures do not average out over sequences. The result is
-        NaN for fewer than four draws of a chain.
+        It takes into account that draws are correlated, by their effective number. All sequences share the draws, so
+        the errors of their log-probabilities do not average out over sequences. The result is NaN for fewer than four
+        draws of a chain.
+
+        Args:
+            X: list of sequences, as ``score`` takes them.
+            y: None, because the model is p(x).
         """
         data = checked_data(self, X, y)
         examples = self._setting().examples(data)
@@ -309,10 +322,16 @@ class PosteriorHMM(SequenceModel):
 
     @checked
     def cursor(self, n_steps: int | None = None) -> Cursor:
-        """Return a cursor over all draws together.
+        """Return a cursor, which reads sequences step by step and predicts each step by the average over draws.
 
-        Draws of an HMM are one HMM with S times K states, whose S parts never lead to one another; of other chains
-        each has a cursor of its own. Raises ``ValueError`` for more than 4096 states together.
+        Draws of an HMM are one HMM with S times K states, whose S parts never lead to one another; of other chains each
+        draw has a cursor of its own.
+
+        Args:
+            n_steps: not read.
+
+        Raises:
+            ValueError: all draws together have more than 4096 states.
         """
         self._setting()
         n, k = len(self._draws), self._chain.n_states
@@ -332,7 +351,8 @@ class PosteriorHMM(SequenceModel):
     def draws_(self) -> dict[str, np.ndarray]:
         """Draws of all parameters by name, in raw units, as arrays whose first axis is the draw.
 
-        The draws of one chain come after those from another.
+        Names are those of the attributes of a fitted model without the final "_", such as ``transition (S, K, K)`` for
+        S draws. The draws of one chain of the sampler come after those of the chain before it.
         """
         self._setting()
         each = [self._raw(parameters) for parameters in self._draws]
@@ -348,10 +368,11 @@ class PosteriorHMM(SequenceModel):
     def summary(self) -> pd.DataFrame:
         """Return a frame with the mean, spread and quantiles of each parameter over the draws, and diagnostics.
 
-        It has a row for each parameter. The columns are ``name``, ``state`` and ``feature``, with the meaning that they
-        have in ``HMM.standard_errors``; ``mean``, ``sd``, ``5%`` and ``95%`` in raw units; ``r_hat``, the split R-hat,
-        which is near 1 where chains and halves of chains agree (Gelman et al. 2013, section 11.4); and ``ess``, the
-        number of independent draws that the draws are worth for the mean.
+        It has a row for each parameter. The columns are ``name`` of its array, its ``state`` and its ``feature`` (or
+        symbol, next state, or pair of these); ``mean``, ``sd``, ``5%`` and ``95%`` of the draws in raw units;
+        ``r_hat``, the split R-hat, which is near 1 where chains and halves of chains agree (Gelman et al. 2013, section
+        11.4); and ``ess``, the effective sample size: the number of independent draws that would give the mean the same
+        precision.
         """
         import pandas as pd
 
@@ -376,9 +397,10 @@ class PosteriorHMM(SequenceModel):
 
     @checked
     def thinned(self, n: int) -> Self:
-        """Return a copy with ``n`` of the draws, evenly spaced, as one chain.
+        """Return a copy with ``n`` of the draws, evenly spaced, which count as draws of one chain of the sampler.
 
-        Raises ``ValueError`` if ``n`` is more than the number of draws.
+        Raises:
+            ValueError: ``n`` is below 1 or more than the number of draws.
         """
         self._setting()
         total = len(self._draws)
@@ -390,7 +412,7 @@ class PosteriorHMM(SequenceModel):
         return other
 
     def models(self) -> list[HiddenChainModel]:
-        """Return each draw as a fitted model, for scoring, sampling or decoding."""
+        """Return each draw as a fitted model with the drawn parameters, for scoring, sampling or decoding."""
         self._setting()
         result = []
         for parameters in self._draws:
@@ -434,7 +456,10 @@ class PosteriorHMM(SequenceModel):
 
 
 def _increments(sums: np.ndarray) -> np.ndarray:
-    """Return the difference of each of the cumulative sums ``(T,)`` from the one before; -inf once a sum is -inf."""
+    """Return the difference of each cumulative sum from the one before, ``(T,)``; -inf once a sum is -inf.
+
+    ``sums (T,)`` are cumulative sums of log-probabilities; the first is its own difference.
+    """
     before = np.concatenate([[0.0], sums[:-1]])
     return np.where(np.isneginf(sums), -np.inf, sums - np.where(np.isneginf(before), 0.0, before))
 
@@ -452,24 +477,24 @@ def sample_posterior(
     random_state: Seed | None = None,
     verbose: Verbose = "auto",
 ) -> PosteriorHMM:
-    """Return a ``PosteriorHMM`` that samples the posterior of the parameters of a fitted model of a hidden chain.
+    """Draw from the posterior of a fitted model's parameters by NUTS, and return the draws as a ``PosteriorHMM``.
 
-    Nothing is fitted anew: chains start near the model's parameters, and states keep its numbers.
+    Nothing is fitted anew: the sampler starts near the model's parameters, and states keep its numbers.
 
     Args:
-        model: the fitted model.
-        X: its training data.
-        n_samples: number of draws kept of each chain.
-        warmup: number of steps of each chain before these draws.
-        chains: number of chains.
-        max_tree_depth: a draw takes at most ``2 ** max_tree_depth`` evaluations.
+        model: the fitted model: an ``HMM``, ``HSMM``, ``ContinuousTimeHMM`` or ``MarkovSwitchingAR``.
+        X: list of its training sequences.
+        n_samples: number of draws kept of each chain of the sampler.
+        warmup: number of steps of each chain before these draws, in which the sampler adapts.
+        chains: number of chains of the sampler, which run one after the other.
+        max_tree_depth: a draw takes at most ``2 ** max_tree_depth`` evaluations of the posterior density.
         prior: the prior of the parameters; None is the default of ``PosteriorHMM``.
         random_state: seed of the draws; None is the model's.
         verbose: True to show a progress bar.
 
     Raises:
         NotFittedError: the model is not fitted.
-        ValueError: the observation has no prior here, or one of its own; or there are targets or a past.
+        ValueError: the observation has no prior here, or brings one of its own, or ``X`` has targets or a past.
     """
     setting = model._setting()
     seed = model.random_state if random_state is None else random_state

@@ -23,7 +23,7 @@ class Sampled:
     """Draws of a Markov chain Monte Carlo run.
 
     Attributes:
-        u: S draws of P numbers from each of C chains, ``(C, S, P)``.
+        u: S draws of P unconstrained numbers from each of C chains, ``(C, S, P)``.
         n_divergent: number of draws from trajectories that diverged.
     """
 
@@ -51,11 +51,11 @@ def sample_nuts(
         log_density: a differentiable function of ``(P,)`` float64, in nats, up to a constant; its mode is near zero,
             where chains start.
         n_numbers: number of dimensions, P.
-        n_samples: draws of each chain.
-        warmup: steps of each chain before its draws.
+        n_samples: number of draws of each chain.
+        warmup: number of steps of each chain before its draws.
         chains: number of chains.
-        max_tree_depth: a draw takes at most ``2 ** max_tree_depth`` evaluations.
-        seed: seed of the first chain; every chain adds 1.
+        max_tree_depth: a draw takes at most ``2 ** max_tree_depth`` evaluations of the density.
+        seed: seed of the first chain; chain i has ``seed + i``.
         verbose: True to show a progress bar.
     """
     from pyro.infer import MCMC, NUTS  # lazily: Pyro is slow to import
@@ -112,9 +112,10 @@ class Followed:
 
 
 def r_hat(values: np.ndarray) -> np.ndarray:
-    """Return split R-hat of each quantity, from draws ``(C, S, ...)``; it is near 1 where chains agree.
+    """Return split R-hat of each quantity, which is near 1 where chains and halves of chains agree.
 
-    It is NaN for fewer than four draws of a chain, and for a quantity that is constant.
+    It is NaN for fewer than four draws of a chain, and for a quantity that is constant. ``values (C, S, ...)`` are S
+    draws of each quantity from each of C chains; the result is ``(...)``.
     """
     from pyro.ops.stats import split_gelman_rubin
 
@@ -124,9 +125,10 @@ def r_hat(values: np.ndarray) -> np.ndarray:
 
 
 def effective_size(values: np.ndarray) -> np.ndarray:
-    """Return how many independent draws the draws ``(C, S, ...)`` are worth for the mean of each quantity.
+    """Return the effective sample size: how many independent draws would give each quantity's mean the same precision.
 
-    It is NaN for fewer than four draws of a chain.
+    It is NaN for fewer than four draws of a chain. ``values (C, S, ...)`` are S draws of each quantity from each of C
+    chains; the result is ``(...)``.
     """
     from pyro.ops.stats import effective_sample_size
 

@@ -23,7 +23,17 @@ from seqmodels.hmm.parameters import Parameters
 def posteriors(
     chain: HiddenChain[Any], parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch]
 ) -> list[Tensor]:
-    """Return p(z_t | x) of the frames of each batch, ``(N, K)`` float64."""
+    """Return p(z_t | x), the probabilities of the states given the whole sequence, for each frame of each batch.
+
+    Args:
+        chain: the hidden chain.
+        parameters: parameters of the chain and its emissions.
+        emission: the emission of the states.
+        batches: the data.
+
+    Returns:
+        For each batch the probabilities of K states at its N frames, sequence by sequence, ``(N, K)`` float64.
+    """
     result = []
     for batch in batches:
         trellis = chain.trellis(parameters, emission, batch, torch.float64)
@@ -32,9 +42,10 @@ def posteriors(
 
 
 def matching_order(reference: Sequence[Tensor], gammas: Sequence[Tensor]) -> Tensor:
-    """Return the renumbering of states that agrees best with a reference, ``(K,)``, for ``Parameters.take``.
+    """Return the renumbering of states that agrees best with a reference, ``(K,)`` integers.
 
-    It agrees best if the states of as many frames as possible are the same.
+    The new state i is the old state with the i-th number. It agrees best if the expected number of frames with the same
+    state is largest.
 
     Args:
         reference: posteriors of the states under the reference model, ``(N, K)`` for each batch.

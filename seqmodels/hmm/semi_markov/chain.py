@@ -55,10 +55,10 @@ STEPS_OF_START = 100  # most EM steps of the HMM whose parameters are the start 
 
 @dataclass(frozen=True, kw_only=True)
 class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
-    """The hidden chain of an HSMM, in which a state j_n lasts a random number of steps d_n, called a segment.
+    """The hidden chain of an HSMM, in which a visit to a state lasts a random number of steps and is called a segment.
 
-    A segment's state has the probability ``p(j_n | j_n-1)``, and its duration ``p(d_n | j_n)``. The table of a state
-    holds its output parameters, then the parameters of its durations.
+    The state j_n of segment n has the probability ``p(j_n | j_n-1)``, and its duration d_n ``p(d_n | j_n)``. A row of
+    the table of emissions holds a state's output parameters, then the parameters of its durations.
 
     Attributes:
         family: family of the distributions of durations.
@@ -72,7 +72,7 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
 
     @cached_property
     def segments(self) -> SegmentOptions:
-        """The arguments of the chain, checked and resolved, with the constraints of emissions and durations."""
+        """The chain's arguments, checked and resolved, with the states that share or keep emissions and durations."""
         return SegmentOptions.of(self.arguments, self.tied_durations, follows_itself=self.family.follows_itself)
 
     @cached_property
@@ -112,7 +112,12 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         filtered, packing = forward_pass(trellis), trellis.packing
 
         def log_continues(sequence: int, t: int) -> float:
-            """Return log p(the sequence goes on after step t): its segment continues, or another one follows."""
+            """Return log p(the sequence has another step after step t): its segment continues, or another one follows.
+
+            Args:
+                sequence: the sequence's position in the batch.
+                t: number of the step.
+            """
             row = int(packing.offsets[t] + packing.rank[sequence])
             follows = filtered.log_ended[row] + parameters.transition.sum(1).log()
             return float(torch.logsumexp(torch.cat([filtered.log_continues[row], follows]), 0))
@@ -152,7 +157,8 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
     def last_beliefs(self, trellis: SemiMarkovTrellis) -> list[Tensor]:
         """Return log p(state of the last step, steps left of its segment | x) of each sequence, ``(K, D)``.
 
-        D is the longest duration; the last step counts as the first of the steps left.
+        K states; D is the longest duration. The last step counts as the first of the steps left, so that 1 left means
+        that the segment ends with it. ``trellis`` has the parameters and densities of a batch of sequences.
         """
         return log_steps_left(trellis, forward_pass(trellis))
 
@@ -197,7 +203,17 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         generators: Sequence[torch.Generator],
         stop: StopRule,
     ) -> Iterator[Parameters]:
-        """Yield first parameters for each generator: an HMM after some EM steps, with durations of the same means."""
+        """Yield the parameters from which each start of EM begins, one for each random generator.
+
+        They are those of an HMM after some EM steps, with distributions of durations that have the means of the HMM's.
+
+        Args:
+            objective: the objective of EM.
+            corpus: the training data.
+            batches: batches of the corpus from which the parameters are guessed.
+            generators: one random generator for each start.
+            stop: rule by which EM stops, whose tolerance EM of the HMM takes.
+        """
         emission, constraints = objective.emission, self.segments.constraints
         assert isinstance(emission, SegmentEmission), "of this chain"
         guesses = starts(
@@ -301,7 +317,7 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
 def log_states_ahead(
     log_left: Tensor, transition: Tensor, log_pmf: Tensor, k: int, log_a: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return log p(the sequence has h more steps, the last in state j | x) for h = 1 .. k, ``(k, K)``.
+    """Return log p(the sequence has h more steps, the last of them in state j | x) of an HSMM, for h = 1 .. k.
 
     Args:
         log_left: log-probabilities of the last observed step's state and of the steps left of its segment, counting the
@@ -313,7 +329,7 @@ def log_states_ahead(
             ``transition``.
 
     Returns:
-        The log-probabilities ``(k, K)``, and those of the first step ahead by state and steps left, ``(K, D)``.
+        The log-probabilities ``(k, K)``, and those of state and steps left of its segment one step ahead, ``(K, D)``.
     """
     follow, joint, rows = LogProduct(transition), log_left, []
     first = joint
@@ -328,7 +344,7 @@ def log_states_ahead(
 
 
 def segments_ahead(log_first: Tensor, transitions: Tensor, log_pmf: Tensor) -> StepsAhead:
-    """Return the Markov chain of the steps ahead, over pairs of state and steps left of its segment.
+    """Return the Markov chain of an HSMM's steps ahead, over pairs of a state and the steps left of its segment.
 
     Args:
         log_first: log-probabilities of state and steps left one step ahead, ``(K, D)``, up to a constant.
@@ -352,7 +368,14 @@ def _as_hmm(
 ) -> Parameters:
     """Return the parameters after some EM steps of an ordinary HMM, from ``parameters``, for the start of an HSMM.
 
-    Every process takes the same steps on the same data.
+    Every process of distributed training takes the same steps on the same data.
+
+    Args:
+        parameters: parameters of the HMM before EM.
+        objective: the objective of EM of the HMM.
+        batches: the data.
+        dtype: precision of the densities.
+        stop: rule by which EM stops.
     """
     rows: list[Row] = []
     for step in range(stop.max_iter):

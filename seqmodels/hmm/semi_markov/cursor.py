@@ -24,9 +24,10 @@ MOST_TERMS_COMPILED = 1 << 14  # terms of a step up to which a compiled loop is 
 
 @dataclass(frozen=True)
 class SegmentState:
-    """The belief of an HSMM about ``n`` sequences after some steps: the state of ``HSMMCursor``.
+    """The probabilities of an HSMM's hidden states after some steps of n sequences: the state of ``HSMMCursor``.
 
-    A segment is a visit to a hidden state; D is the longest duration.
+    A segment is a visit to a hidden state. K states; D is the longest duration (of ``past``, the number of features); U
+    inputs.
 
     Attributes:
         log_predicted: log p(there is a next step, it is in state j, and r steps of its segment are left with it | all
@@ -53,20 +54,25 @@ class SegmentState:
 
 @dataclass(frozen=True)
 class HSMMCursor(ChainCursor[SegmentState]):
-    """The cursor of an HSMM, which predicts one step at a time.
+    """The cursor of an HSMM: it reads n sequences step by step and predicts the next step of each.
 
-    Its tables hold output parameters only, without the parameters of durations.
+    Its methods take and return a ``SegmentState``. The table of its parameters holds output parameters only, without
+    those of durations.
 
     Attributes:
-        durations: distributions of durations.
+        durations: distributions of the durations of segments, which are visits to a state.
     """
 
     durations: Durations
 
     def given(self, state: SegmentState, inputs: Tensor) -> SegmentState:
-        """Return the state when the inputs of the next step, ``(n, U)``, are known.
+        """Return the state once the inputs of the next step are known, before that step is predicted.
 
-        Transitions into a segment that begins with this step depend on them.
+        Transitions into a segment that begins with this step depend on them, and so may the first state.
+
+        Args:
+            state: state of the cursor.
+            inputs: standardised inputs of the next step of n sequences, ``(n, U)``.
         """
         p, inputs, predicted = self.parameters, inputs.to(self.parameters.initial), state.log_predicted
         if p.initial_slopes is not None and state.log_ended is None:
@@ -79,7 +85,10 @@ class HSMMCursor(ChainCursor[SegmentState]):
         return replace(state, log_predicted=predicted, inputs=inputs)
 
     def unseen(self, state: SegmentState) -> SegmentState | None:
-        """Return the state after a next step whose value is not observed; None if the observation reads past steps."""
+        """Return the state after a next step whose value is not observed; None if the observation reads past steps.
+
+        ``state`` is the state of the cursor before that step.
+        """
         if self.observation.n_past:
             return None
         total = torch.logsumexp(state.log_predicted.flatten(1), 1)
@@ -108,7 +117,7 @@ class HSMMCursor(ChainCursor[SegmentState]):
         return after, log_prob
 
     def single_steps(self) -> SingleSteps:
-        """Return the reader of one sequence's steps, which uses ``advance_and_score``."""
+        """Return a reader of the steps of one sequence, one at a time, which uses this cursor."""
         return ScoredSteps(self)
 
     def _log_weights(self, state: SegmentState) -> Tensor:
@@ -125,7 +134,8 @@ class HSMMCursor(ChainCursor[SegmentState]):
         """Return the arrays of the state after a step, computed in a compiled loop.
 
         Args:
-            log_predicted: as in ``SegmentState``, ``(n, K, D)``.
+            log_predicted: log-probabilities of state and steps left of its segment at the step before it is seen,
+                ``(n, K, D)``.
             log_b: log-densities of the step, ``(n, K)``.
 
         Returns:
@@ -146,10 +156,12 @@ class HSMMCursor(ChainCursor[SegmentState]):
         return log_into.contiguous().numpy(), log_pmf.contiguous().numpy()
 
     def _after(self, log_alpha: Tensor, past: Tensor, n_scored: int) -> SegmentState:
-        """Return the state of the cursor, given what is known after the last step.
+        """Return the state of the cursor after a step.
 
-        ``log_alpha``: log p(state of the last step, steps left of its segment | all steps so far), ``(n, K, D)``;
-        ``past``: the last p steps; ``n_scored``: number of steps after the source.
+        Args:
+            log_alpha: log p(state of the last step, steps left of its segment | all steps so far), ``(n, K, D)``.
+            past: the last p steps, ``(n, p, D)``.
+            n_scored: number of steps after the source.
         """
         log_ended = log_alpha[:, :, 0]
         continues = torch.cat([log_alpha[:, :, 1:], torch.full_like(log_alpha[:, :, :1], -torch.inf)], 2)
@@ -163,6 +175,10 @@ class HSMMCursor(ChainCursor[SegmentState]):
 
         Each is conditional on the sequence having that step. Return None if the observation depends on past steps,
         because there is no closed form then.
+
+        Args:
+            state: state of the cursor after the steps so far.
+            k: number of steps ahead.
         """
         predictions = []
         for _ in range(k):
@@ -176,11 +192,16 @@ class HSMMCursor(ChainCursor[SegmentState]):
     def draw_path(
         self, state: SegmentState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Return an iterator over draws of the next ``n_steps`` steps; segments are drawn before what they emit.
+        """Return an iterator over draws of the next steps; the path of segments is drawn before what their states emit.
 
-        If ``may_end`` is True a sequence may end. Return None if the observation depends on past steps, if the model
-        reads inputs, if tensors are not on a CPU, or if ends are events but ``may_end`` is False. In the last case
-        states are no Markov chain, because the emissions tell how probable an end was.
+        Return None if the observation depends on past steps, if the model reads inputs, if tensors are not on a CPU, or
+        if ends are events but ``may_end`` is False: given that a sequence goes on, its states are no Markov chain.
+
+        Args:
+            state: state of the cursor after the steps so far of n sequences.
+            n_steps: number of steps.
+            generator: random generator.
+            may_end: True if a sequence may end among these steps.
         """
         final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
         if self.observation.n_past or self._reads_inputs or not is_on_cpu or (final is not None and not may_end):

@@ -46,10 +46,10 @@ SMOOTHING = 0.1  # share of a first guess that is spread evenly over all duratio
 
 @dataclass(frozen=True)
 class DurationFamily(ABC):
-    """A family of distributions over the durations 1 .. D of a state, with its M-step.
+    """Base class of families of distributions over the durations 1 .. D of visits to a state, with their M-step.
 
-    A ``table (K, Q)`` float64 has the parameters of each of K states. To add a family, define the abstract methods and
-    name it in ``duration_family``.
+    The methods take and return a *table* ``(K, Q)`` float64, which has the Q parameters of the distribution of each of
+    K states. To add a family, define the abstract methods and name it in ``duration_family``.
 
     Attributes:
         longest: longest duration, D.
@@ -71,49 +71,59 @@ class DurationFamily(ABC):
 
     @property
     def follows_itself(self) -> bool:
-        """True if a state may follow itself, so that a visit of several steps is several segments of one step."""
+        """True if a state may follow itself; a visit of several steps is then several segments of one step."""
         return False
 
     @abstractmethod
     def log_pmf(self, table: Tensor) -> Tensor:
-        """Return log p(d) for durations 1 to D of each state, ``(K, D)``."""
+        """Return log p(d) for durations d of 1 to D steps of each state, ``(K, D)``.
+
+        ``table (K, Q)`` has the parameters of the distribution of each state.
+        """
 
     @abstractmethod
     def with_mean(self, mean: Tensor) -> Tensor:
-        """Return the parameters of wide distributions whose means are about ``mean (K,)``; EM starts from them."""
+        """Return the table of wide distributions whose means are about ``mean (K,)``, in steps; EM starts from it."""
 
     @abstractmethod
     def maximise(self, counts: Tensor, n_biased: Tensor, table: Tensor) -> Tensor:
-        """Return the parameters after an M-step, which maximises the expected log-likelihood plus ``log_prior``.
+        """Return the table ``(K, Q)`` after an M-step, which maximises the expected log-likelihood plus ``log_prior``.
 
         The log-likelihood is ``Σ_d counts log p(d) - n_biased log E[d]``.
 
         Args:
-            counts: expected counts of full durations, ``(K, D)``.
-            n_biased: number of them that were observed with probability in proportion to their duration, ``(K,)``.
+            counts: expected counts of durations of 1 to D steps, of whole segments, ``(K, D)``.
+            n_biased: number of them that were observed with probability in proportion to their duration, because the
+                segment had begun before its sequence, ``(K,)``.
             table: the table before; the result is never worse. A state without counts keeps its row.
         """
 
     @abstractmethod
     def raw(self, table: Tensor) -> Mapping[str, Array]:
-        """Return the parameters on the scale that users see, ``(K,)`` or ``(K, D)`` each, by attribute name."""
+        """Return the parameters of each state on the scale that users see, by attribute name.
+
+        Each array is ``(K,)`` or ``(K, D)``; ``table (K, Q)`` has the parameters as the family stores them.
+        """
 
     @abstractmethod
     def check(self, table: Tensor) -> None:
-        """Raise ``ValueError`` if the table, read from a file, has numbers that no fit can produce."""
+        """Raise ``ValueError`` if the table ``(K, Q)``, read from a file, has numbers that no fit can produce."""
 
     def log_prior(self, table: Tensor) -> Tensor:
-        """Return the log-density of the prior in nats, up to a constant, as a scalar."""
+        """Return the log-density of the prior of the M-step (pseudocounts) in nats, up to a constant, as a scalar.
+
+        ``table (K, Q)`` has the parameters of the distribution of each state.
+        """
         return table.new_zeros(())
 
     # -- training by gradient and draws by NUTS --------------------------------------------------------------
 
     def unbounded(self, table: Tensor) -> Tensor:
-        """Return a table as unconstrained real numbers of the same shape; ``of_unbounded`` is the inverse."""
+        """Return a ``table`` as unconstrained real numbers, ``(K, Q)`` too; ``of_unbounded`` is the inverse."""
         return table
 
     def of_unbounded(self, numbers: Tensor) -> Tensor:
-        """Return the table that ``unbounded`` maps to the given unconstrained numbers; the map is differentiable."""
+        """Return the table whose ``unbounded`` are these ``numbers (K, Q)``; the map is differentiable."""
         return numbers
 
     # -- priors of the parameters ----------------------------------------------------------------------------
@@ -124,9 +134,13 @@ class DurationFamily(ABC):
         return False
 
     def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
-        """Return the hyperparameters of the prior, ``(K, Q)``.
+        """Return the hyperparameters of the prior of the table, ``(K, Q)``.
 
-        By default they are the means (and medians) of the normal prior of ``located``.
+        By default they are the means (and medians) of the normal prior of the quantities that ``located`` returns.
+
+        Args:
+            prior: the user's prior.
+            n_states: number of states, K.
         """
         return torch.zeros(n_states, self.n_columns, dtype=torch.float64)
 
@@ -140,52 +154,77 @@ class DurationFamily(ABC):
     def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
         """Return the log-density under the prior of each state's unconstrained parameters, ``(K,)``, differentiable.
 
-        ``table``: parameters, ``(K, Q)``; ``hyper``: hyperparameters of the prior, ``(K, Q)``.
+        Args:
+            table: parameters of the distribution of each state, ``(K, Q)``.
+            hyper: hyperparameters of the prior, ``(K, Q)``.
         """
         scaled = (self.located(self.unbounded(table)) - hyper) / LOG_SPREAD
         return (-0.5 * scaled.square() - math.log(LOG_SPREAD * math.sqrt(2 * math.pi))).sum(1)
 
     def near(self, table: Tensor, prior: Tensor, counts: Tensor) -> Tensor:
-        """Return parameters near the mode of the posterior, given expected counts of full durations, ``(K, D)``.
+        """Return a table ``(K, Q)`` near the mode of the posterior, from which draws begin.
 
-        By default their distribution has about the mean of the counts, and is at no end of the range that a fit
-        searches.
+        By default its distributions have about the means of the counts, and its numbers are at no end of the range that
+        a fit searches.
+
+        Args:
+            table: parameters of the fitted distributions, ``(K, Q)``.
+            prior: hyperparameters of the prior, ``(K, Q)``.
+            counts: expected counts of durations of 1 to D steps, ``(K, D)``.
         """
         total = counts.sum(1).clamp(min=1e-300)
         mean = counts @ torch.arange(1.0, counts.shape[1] + 1, dtype=counts.dtype) / total
         return self.of_unbounded(self.unbounded(self.with_mean(mean.clamp(min=1.0))).clamp(-INNER, INNER))
 
     def updated(self, prior: Tensor, counts: Tensor) -> Tensor:
-        """Return the hyperparameters of the posterior, ``(K, Q)``; only of a family that ``is_conjugate``."""
+        """Return the hyperparameters of the posterior, ``(K, Q)``; only of a family that ``is_conjugate``.
+
+        Args:
+            prior: hyperparameters of the prior, ``(K, Q)``.
+            counts: expected counts of durations of 1 to D steps, ``(K, D)``.
+        """
         return prior
 
     def expected(self, hyper: Tensor) -> Tensor:
-        """Return the table whose probabilities are ``exp(E log p(d))``; only of a family that ``is_conjugate``."""
+        """Return the table whose probabilities are ``exp(E log p(d))``, where E is over the posterior.
+
+        ``hyper (K, Q)`` are the posterior's hyperparameters. It serves only a family that ``is_conjugate``.
+        """
         return hyper
 
     def divergence(self, hyper: Tensor, prior: Tensor) -> Tensor:
-        """Return ``KL(posterior || prior)`` of each state in nats, ``(K,)``; only if ``is_conjugate``.
+        """Return the Kullback-Leibler divergence of posterior and prior of each state in nats, ``(K,)``.
 
-        ``hyper`` and ``prior`` are the hyperparameters of posterior and prior.
+        ``hyper`` and ``prior`` are the hyperparameters of posterior and prior, ``(K, Q)``. It serves only a family that
+        ``is_conjugate``.
         """
         return hyper.new_zeros(len(hyper))
 
     def mean(self, hyper: Tensor) -> Tensor:
-        """Return the table of posterior mean probabilities; only of a family that ``is_conjugate``."""
+        """Return the table of posterior mean probabilities, given the posterior's hyperparameters ``hyper (K, Q)``.
+
+        It serves only a family that ``is_conjugate``.
+        """
         return hyper
 
     def draw(self, hyper: Tensor, generator: torch.Generator) -> Tensor:
-        """Return a table drawn from the distribution with hyperparameters ``hyper``; only if ``is_conjugate``."""
+        """Return a table drawn from the distribution with hyperparameters ``hyper (K, Q)``; only if ``is_conjugate``.
+
+        ``generator`` is a random generator.
+        """
         return hyper
 
     # -- standard errors (``seqmodels.hmm.estimates``); these methods are differentiable -------------------------------
 
     def pmf(self, table: Tensor) -> Tensor:
-        """Return the probabilities p(d) of the durations 1 to D of each state, ``(K, D)``."""
+        """Return the probabilities p(d) of durations d of 1 to D steps of each state, ``(K, D)``.
+
+        ``table (K, Q)`` has the parameters of the distribution of each state.
+        """
         return self.log_pmf(table).exp()
 
     def normalised(self, table: Tensor) -> Tensor:
-        """Return the table with rows rescaled to sum to one, where they are probabilities.
+        """Return ``table (K, Q)`` with rows rescaled to sum to one, where they are probabilities.
 
         Numerical differentiation needs this after changing single numbers.
         """
@@ -193,31 +232,41 @@ class DurationFamily(ABC):
 
     @abstractmethod
     def estimated(self, table: Tensor) -> Mapping[str, Tensor]:
-        """Return the parameters that have standard errors by name: those in ``raw``, or ``durations (K, D)``."""
+        """Return the parameters that have standard errors by name, such as ``durations (K, D)``, in user units.
+
+        They are differentiable in ``table (K, Q)``.
+        """
 
     @abstractmethod
     def estimates(self, table: Tensor, least: float) -> Iterator[Estimate]:
-        """Yield a description of every estimated parameter.
+        """Yield a description of every parameter that has a standard error, or a note that says why it has none.
 
-        ``least`` is the smallest probability that does not count as being on the boundary.
+        Args:
+            table: parameters of the distribution of each state, ``(K, Q)``.
+            least: the smallest probability that does not count as being on the boundary.
         """
 
     @abstractmethod
     def is_free(self, table: Tensor, least: float) -> Tensor:
-        """Return a mask ``(K, Q)`` of the numbers that may change: they are on no boundary and not implied by
-        others.
+        """Return a mask ``(K, Q)`` of the numbers of a table that are estimated.
+
+        The others are on a boundary, or implied by others.
+
+        Args:
+            table: parameters of the distribution of each state, ``(K, Q)``.
+            least: the smallest probability that does not count as being on the boundary.
         """
 
     def lengths(self, table: Tensor) -> Tensor:
-        """Return how far each parameter must move to change the probabilities noticeably, ``(K, Q)``.
+        """Return how far each number of a table must move to change the probabilities noticeably, ``(K, Q)``.
 
-        It is the unit of the steps of numerical differentiation.
+        It is the unit of the steps of numerical differentiation. ``table (K, Q)`` has the parameters of each state.
         """
         return torch.ones_like(table)
 
 
 class CategoricalDurations(DurationFamily):
-    """Categorical durations: any distribution over 1 .. D, whose probabilities are the table, ``(K, D)``."""
+    """Categorical durations: any distribution over 1 .. D steps; a table ``(K, D)`` holds its probabilities."""
 
     @property
     def n_columns(self) -> int:
@@ -311,9 +360,12 @@ class CategoricalDurations(DurationFamily):
 def _length_biased(counts: Array, n_biased: float) -> Array:
     """Return the duration probabilities ``(D,)`` that maximise ``Σ counts log p - n_biased log E[d]``.
 
-    ``counts``: expected counts of durations, ``(D,)``, of which ``n_biased`` were seen with probability in proportion
-    to their duration. They are ``p(d) = counts / (N - n_biased + n_biased d / m)``, where N is the sum of the counts,
-    and m makes them sum to one and is then E[d].
+    Args:
+        counts: expected counts of durations of 1 to D steps, ``(D,)``.
+        n_biased: number of them that were seen with probability in proportion to their duration.
+
+    The result is ``p(d) = counts / (N - n_biased + n_biased d / m)``, where N is the sum of the counts, and m makes
+    them sum to one and is then E[d].
     """
     total, d = float(counts.sum()), np.arange(1.0, len(counts) + 1)
     unbiased: Array = counts / total
@@ -366,7 +418,7 @@ class _Tilted:
         return float(self.counts @ log_p - self.n_biased * math.log(mean))
 
     def slopes(self, tilt: float) -> tuple[float, float]:
-        """Return the first and the second derivative of ``value`` by θ."""
+        """Return the first and the second derivative of ``value`` at θ = ``tilt``."""
         p, d = np.exp(self.log_pmf(tilt)), np.arange(1.0, len(self.log_base) + 1)
         mean = float(p @ d)
         variance, third = float(p @ (d - mean) ** 2), float(p @ (d - mean) ** 3)
@@ -398,9 +450,9 @@ class _Tilted:
 
 
 class OneParameterDurations(DurationFamily):
-    """A family ``p(d) ∝ h(d) exp(θ (d - 1))`` with one parameter, whose table holds θ, ``(K, 1)``.
+    """Base class of families of durations ``p(d) ∝ h(d) exp(θ (d - 1))`` with one parameter θ for each state.
 
-    To add one, define ``log_base``, ``tilts`` and the remaining abstract methods.
+    A table ``(K, 1)`` holds θ. To add a family, define ``log_base``, ``tilts`` and the remaining abstract methods.
     """
 
     @property
@@ -409,7 +461,7 @@ class OneParameterDurations(DurationFamily):
 
     @abstractmethod
     def log_base(self, device: torch.device) -> Tensor:
-        """Return log h(d), the part of the density that does not depend on θ, ``(D,)``."""
+        """Return log h(d) for d = 1 .. D on ``device``, the part of the log-density without θ, ``(D,)``."""
 
     @property
     @abstractmethod
@@ -435,12 +487,18 @@ class OneParameterDurations(DurationFamily):
 
 
 def _log_excess(prior: ConjugatePrior, n_states: int, longest: int) -> Tensor:
-    """Return the prior's median of log(mean duration - 1) for each state, ``(K, 1)``, from a user's prior."""
+    """Return the prior's median of log(mean duration - 1) for each state, ``(K, 1)``.
+
+    Args:
+        prior: the user's prior, with its ``mean_duration``.
+        n_states: number of states, K.
+        longest: longest duration, from which the default follows.
+    """
     return (prior.numbers("mean_duration", 1 + longest / 4, (n_states, 1), least=1.0) - 1).log()
 
 
 class PoissonDurations(OneParameterDurations):
-    """Poisson durations ``p(d) ∝ λ^(d-1) / (d-1)!``; the table holds log λ."""
+    """Poisson durations of d steps, ``p(d) ∝ λ^(d-1) / (d-1)!`` up to the longest; a table ``(K, 1)`` holds log λ."""
 
     def log_base(self, device: torch.device) -> Tensor:
         return -torch.lgamma(torch.arange(1.0, self.longest + 1, dtype=torch.float64, device=device))
@@ -471,7 +529,7 @@ class PoissonDurations(OneParameterDurations):
 
 
 class LogarithmicDurations(OneParameterDurations):
-    """Logarithmic durations ``p(d) ∝ p^d / d``, Fisher's logarithmic series; the table holds log p.
+    """Logarithmic durations of d steps, ``p(d) ∝ p^d / d`` (Fisher's series); a table ``(K, 1)`` holds log p.
 
     One step is the most probable duration, and long durations are more probable than in a geometric distribution with
     the same mean.
@@ -519,10 +577,10 @@ class LogarithmicDurations(OneParameterDurations):
 
 
 class NegativeBinomialDurations(DurationFamily):
-    """Negative binomial durations ``p(d) ∝ Γ(d-1+r) / (Γ(r) (d-1)!) q^(d-1)``; the table holds log r and log q.
+    """Negative binomial durations ``p(d) ∝ Γ(d-1+r) / (Γ(r) (d-1)!) q^(d-1)`` of d steps, with a size r and a number q.
 
-    With r = 1 the distribution is geometric; the larger r, the narrower. The M-step searches over r, and for each r
-    over q.
+    A table ``(K, 2)`` holds log r and log q. With r = 1 the distribution is geometric; the larger r, the narrower. The
+    M-step searches over r, and for each r over q.
     """
 
     @property
@@ -614,7 +672,7 @@ class NegativeBinomialDurations(DurationFamily):
 
 
 class GeometricDurations(DurationFamily):
-    """Geometric durations ``p(d) = a^(d-1) (1 - a)``, not truncated, with an empty table.
+    """Geometric durations ``p(d) = a^(d-1) (1 - a)`` of d steps, not truncated, with an empty table ``(K, 0)``.
 
     Segments last one step and may be followed by the same state with the chain's probability ``a_kk``, exactly as in an
     HMM.
@@ -645,7 +703,7 @@ class GeometricDurations(DurationFamily):
         return {}
 
     def check(self, table: Tensor) -> None:
-        """Accept every table, because it has no columns."""
+        """Accept every ``table``, because one of geometric durations has no columns."""
 
     def estimated(self, table: Tensor) -> Mapping[str, Tensor]:
         return {}
@@ -662,18 +720,18 @@ def _log_odds(log_p: Tensor) -> Tensor:
 
 
 def _log_success(log_odds: Tensor) -> Tensor:
-    """Return log p of log-odds, at most ``LARGEST_LOG_SUCCESS``."""
+    """Return log p for the ``log_odds`` of p, at most ``LARGEST_LOG_SUCCESS``, so that mean durations are finite."""
     return torch.nn.functional.logsigmoid(log_odds).clamp(max=LARGEST_LOG_SUCCESS)
 
 
 def is_within(values: Tensor, low: float, high: float) -> Tensor:
-    """Return a mask of the values that are inside the range of a search and not at one of its ends."""
+    """Return a mask of the ``values`` that are inside the range from ``low`` to ``high`` and not at one of its ends."""
     margin = NEAR_END * (high - low)
     return (values > low + margin) & (values < high - min(margin, 0.5 * abs(high) or margin))
 
 
 def duration_family(name: DurationName, longest: int, pseudocount: float) -> DurationFamily:
-    """Return the family that ``HSMM(durations=name)`` stands for.
+    """Return the family of distributions of durations that the argument ``durations`` of ``HSMM`` stands for.
 
     Args:
         name: name of the family.

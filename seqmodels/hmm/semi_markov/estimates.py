@@ -28,13 +28,14 @@ from seqmodels.inference.chains.semi_markov import SemiMarkovPosterior, forward_
 
 
 class SegmentEmitted(Emitted):
-    """The emission and duration parameters of an HSMM that are estimated, held in tables ``(K, P + Q)``.
+    """Description of the emission and duration parameters of an HSMM, which says which of them have standard errors.
 
-    A row has P output parameters and Q parameters of durations. States that share an emission, or durations, have one
-    set of free numbers, that of the first such state.
+    They are held in tables ``(K, P + Q)``: a row has the P output parameters that the observation takes for a state,
+    and Q parameters of its durations. States that share an emission, or durations, have one set of free numbers, that
+    of the first such state.
 
     Args:
-        inner: the estimated parameters of the emission alone.
+        inner: description of the parameters of the emission alone.
         emission: the emission with durations.
         constraints: states that share or keep their emission or durations.
     """
@@ -85,10 +86,13 @@ class SegmentEmitted(Emitted):
 
 
 def _moves(tying: Tying, is_kept: Tensor) -> Tensor:
-    """Return a mask ``(K,)`` of states with free parameters of their own.
+    """Return a mask ``(K,)`` that is True for states with free parameters of their own.
 
-    It is True for the first state of each group of tied states, unless ``is_kept (K,)`` says that EM does not change
-    it.
+    These are the first states of each group of tied states, except those that EM leaves unchanged.
+
+    Args:
+        tying: the groups of states that share parameters.
+        is_kept: True for states whose parameters EM leaves unchanged, ``(K,)``.
     """
     return tying.is_first & ~is_kept
 
@@ -98,6 +102,11 @@ def expected_log_prob(parameters: Parameters, emission: SegmentEmission, batch: 
 
     Complete data are the steps with their states and segments; the expectation is over states and segments at these
     parameters. It is a differentiable scalar, and its gradient is that of the sum of log p(x) (Fisher's identity).
+
+    Args:
+        parameters: parameters of the HSMM.
+        emission: the emission with durations.
+        batch: n sequences.
     """
     of_emission, of_durations = emission.split(parameters.table)
     if parameters.table_slopes is None:
@@ -134,7 +143,7 @@ def _expected_durations(posterior: SemiMarkovPosterior, emission: SegmentEmissio
 
 
 def expected_log(counts: Tensor, probabilities: Tensor) -> Tensor:
-    """Return ``Σ counts log probabilities`` in nats as a scalar.
+    """Return ``Σ counts log probabilities`` in nats as a scalar, for two arrays of one shape or that broadcast.
 
     Terms whose count or probability is zero add nothing.
     """

@@ -66,21 +66,23 @@ class SegmentConstraints:
 
     @property
     def n_free(self) -> tuple[int, int]:
-        """Number of distinct emissions and number of distinct durations that are estimated."""
+        """Number of distinct emissions and number of distinct distributions of durations that EM estimates."""
         of_emission = torch.unique(self.emission.group[~self.keeps_emission])
         return len(of_emission), len(torch.unique(self.durations.group[~self.keeps_durations]))
 
 
 class SegmentEmission(Emission):
-    """An emission together with the durations of segments; the last Q columns of its tables ``(K, P + Q)`` are
-    durations.
+    """An emission together with the durations of segments (visits to a state), both of which are learned by one M-step.
+
+    A row of its tables ``(K, P + Q)`` has the P output parameters of a state, then the Q parameters of its durations.
 
     ``statistics`` returns the statistics of the emission only. ``maximise`` takes two more at the end: expected counts
-    of full durations, ``(K, D)``, and of the steps left of first segments, ``(K, D)``. Given these two alone, it leaves
-    the emission as it is, because a regression on inputs has an M-step of its own.
+    of the durations of whole segments, ``(K, D)``, and of the steps left of first segments, ``(K, D)``, for durations
+    up to D. Given these two alone, it leaves the emission as it is, because a regression on inputs has an M-step of its
+    own.
 
     Args:
-        inner: the emission.
+        inner: the emission without durations.
         family: family of the distributions of durations.
         left_censored: True if the first segment of a sequence may have begun before the sequence.
         constraints: states that share or keep their emission or durations; None if all are free.
@@ -127,19 +129,22 @@ class SegmentEmission(Emission):
         return self.split(table)[0]
 
     def n_densities(self, n_states: int) -> int:
-        """Return how many numbers a frame takes in memory: its densities, or ``n_states`` times D if that is more."""
+        """Return how many numbers a frame takes in memory for ``n_states`` states.
+
+        These are its densities, or the number of states times the longest duration if that is more.
+        """
         return max(self.inner.n_densities(n_states), n_states * self.family.longest)
 
     def split(self, table: Tensor) -> tuple[Tensor, Tensor]:
         """Return a table's P columns of the emission, ``(K, P)``, and its Q columns of durations, ``(K, Q)``, as views.
 
-        Slopes ``(K, P + Q, U)`` are split along the same axis.
+        ``table`` is ``(K, P + Q)``; slopes ``(K, P + Q, U)`` are split along the same axis.
         """
         n_columns = table.shape[1] - self.family.n_columns
         return table[:, :n_columns], table[:, n_columns:]
 
     def durations(self, table: Tensor) -> Durations:
-        """Return the distributions of durations in a table as ``Durations``, the form in which inference reads them."""
+        """Return the distributions of durations in ``table (K, P + Q)``, in the form in which inference reads them."""
         return Durations.of(self.family.log_pmf(self.split(table)[1]), left_censored=self.left_censored)
 
     def evaluate(
@@ -221,9 +226,12 @@ def _unchanged(statistics: Statistics, table: Tensor) -> Tensor:
 def _full_durations_of_first(left: Tensor, log_pmf: Tensor) -> Tensor:
     """Return the expected counts of full durations of first segments that began before their sequence, ``(K, D)``.
 
-    ``left (K, D)``: expected counts of the steps left of these segments at the first step; ``log_pmf (K, D)``:
-    log-probabilities of durations. If a segment is observed at any of its steps with equal probability, its full
-    duration given that r steps are left has the distribution ``p(d) / P(d >= r)`` for d >= r.
+    If a segment is observed at any of its steps with equal probability, its full duration given that r steps are left
+    has the distribution ``p(d) / P(d >= r)`` for d >= r.
+
+    Args:
+        left: expected counts of the steps left of these segments at the first step of a sequence, ``(K, D)``.
+        log_pmf: log-probabilities of durations of 1 to D steps, ``(K, D)``.
     """
     log_at_least = log_pmf.flip(1).logcumsumexp(1).flip(1)
     rate = (left.log() - torch.where(left > 0, log_at_least, 0.0)).logcumsumexp(1)
@@ -240,6 +248,12 @@ def trellis_of_batch(
 
     Where the state of a step is known, all other states have density zero. Where transitions depend on inputs, those
     into a segment depend on the inputs of its first step.
+
+    Args:
+        parameters: parameters of the HSMM.
+        emission: the emission with durations.
+        batch: some sequences.
+        densities: densities of their N frames in each state, ``(N, K)``.
     """
     if batch.states is not None:
         densities = clamped(densities, batch.states)
@@ -269,8 +283,8 @@ def expected_counts(
         emission: the emission with durations.
         batch: some sequences.
         dtype: precision of the densities.
-        refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
-            any.
+        refuse: function that is called with the numbers of sequences of probability zero, and raises ``ValueError`` if
+            there are any.
     """
     densities, memo = batch.evaluate(emission, parameters, dtype)
     trellis = trellis_of_batch(parameters, emission, batch, densities)

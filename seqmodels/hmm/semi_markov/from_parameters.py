@@ -17,13 +17,16 @@ SUMS_TO_ONE = 1e-6
 
 
 def duration_table(k: int, given: Mapping[str, Any]) -> tuple[DurationName, Tensor]:
-    """Return the family of durations that the given arguments imply, and its table, ``(K, Q)`` float64.
+    """Return the family of durations that the user's arguments imply, and its table of parameters, ``(K, Q)`` float64.
+
+    A row of the table has the Q parameters of one state's durations, as that family's ``DurationFamily`` takes them.
 
     Args:
         k: number of states, K.
-        given: arguments by name; an argument that is None counts as not given. ``durations (K, D)`` is a categorical
-            family, ``duration_rates (K,)`` Poisson, ``duration_sizes (K,)`` with ``duration_probabilities (K,)``
-            negative binomial, ``duration_probabilities`` alone logarithmic; no argument at all is geometric.
+        given: arguments of ``HSMM.from_parameters`` by name; one that is None counts as not given. ``durations (K, D)``
+            is a categorical family, ``duration_rates (K,)`` Poisson, ``duration_sizes (K,)`` with
+            ``duration_probabilities (K,)`` negative binomial, ``duration_probabilities`` alone logarithmic; no argument
+            at all is geometric.
 
     Raises:
         ValueError: arguments of several families, shapes that do not fit, or values out of range.
@@ -51,7 +54,12 @@ def duration_table(k: int, given: Mapping[str, Any]) -> tuple[DurationName, Tens
 
 
 def check_successors(parameters: Parameters, allowed: Tensor) -> None:
-    """Raise ``ValueError`` for a state that is followed by itself where ``allowed``, ``(K, K)`` bool, is False."""
+    """Raise ``ValueError`` for a state that is followed by itself where that is not allowed.
+
+    Args:
+        parameters: parameters of an HSMM, whose transitions are from segment to segment.
+        allowed: True where state j may follow state i, ``(K, K)`` bool.
+    """
     wrong = ((parameters.transition.diagonal() > 0) & ~allowed.diagonal()).nonzero()[:, 0].tolist()
     if wrong:
         raise ValueError(

@@ -43,17 +43,17 @@ class HSMM(HiddenChainModel):
     """A hidden semi-Markov model, in which every state has a distribution of its duration, fitted by EM.
 
     It is also called an explicit-duration hidden Markov model (Yu 2010, *Hidden semi-Markov models*). Its density is
-    ``p(x) = Σ π(j_1) Π_n p_{j_n}(d_n) Π_t b_{j_n}(x_t) Π_n a(j_n, j_n+1)``, summed over all segmentations. A state that
-    is entered lasts d steps, ``d ~ p_j(d)``, and is followed by another state. In an ``HMM`` durations are geometric:
-    one step is the most probable, whatever the mean. An EM iteration takes ``K D + K²`` terms a step, where D is
-    ``max_duration``; an ``HMM`` takes ``K²``.
+    ``p(x) = Σ π(j_1) Π_n p_{j_n}(d_n) Π_t b_{j_n}(x_t) Π_n a(j_n, j_n+1)``, summed over all segmentations. A segment is
+    a visit to a state: a state j that is entered lasts d steps, ``d ~ p_j(d)``, and is followed by another state. In an
+    ``HMM`` durations are geometric: one step is the most probable, whatever the mean. An EM iteration takes
+    ``K D + K²`` terms a step, where D is ``max_duration``; an ``HMM`` takes ``K²``.
 
     Args:
         n_states: number of states, K.
         durations: the family of the distributions ``p_j`` over 1 .. D. ``"negative-binomial"`` and ``"poisson"`` are
             distributions of ``d - 1`` and ``"logarithmic"`` of ``d``, truncated at D and normalised there.
             ``"categorical"`` is any distribution. ``"geometric"`` is exactly the HMM with self-transitions; it is not
-            truncated and does not use ``max_duration``.
+            truncated, and fitting does not use ``max_duration``.
         max_duration: D, the most steps of a segment. A longer run of one state is possible only with another state in
             between, so pass more than the longest run that you expect.
         left_censored: True if the first segment of a sequence may have begun before the sequence. The number of steps
@@ -89,8 +89,8 @@ class HSMM(HiddenChainModel):
 
     ``observation`` is any that an ``HMM`` has, with the same meaning of ``"auto"``. The recursions are float64;
     ``dtype`` is the precision of the densities. Missing values are summed out; an autoregressive observation takes none
-    here. The other arguments are described in ``SequenceModel``; ``validation`` is scored
-    once, at the end, and with targets EM fits p(x, y).
+    here. The other arguments are described in ``SequenceModel``; ``validation`` is scored once, at the end, and with
+    targets EM fits p(x, y).
 
     After a fit these attributes are in raw units: ``initial_ (K,)``, ``transition_ (K, K)`` from segment to segment
     (its diagonal is zero, except for geometric durations), ``final_ (K,)``, ``durations_ (K, D)``, and the same
@@ -152,7 +152,7 @@ class HSMM(HiddenChainModel):
 
     @property
     def durations_(self) -> np.ndarray:
-        """Probability that a segment of each state lasts 1, 2, ... steps, ``(K, max_duration)``.
+        """Probability that a segment (a visit to a state) lasts 1, 2, ... steps, for each state, ``(K, max_duration)``.
 
         Rows sum to one, except for geometric durations, which may be longer than ``max_duration``.
         """
@@ -166,7 +166,7 @@ class HSMM(HiddenChainModel):
 
     @property
     def mean_durations_(self) -> np.ndarray:
-        """Expected number of steps of a segment of each state, ``(K,)``."""
+        """Expected number of steps of a segment (a visit to a state), for each of the K states, ``(K,)``."""
         chain = self._fitted_chain
         return chain.mean_durations(self.parameters_, self._emission_of(chain))
 
@@ -213,15 +213,32 @@ class HSMM(HiddenChainModel):
                 ``max_duration``; pass ``duration_probabilities`` too.
             duration_probabilities: probabilities of the negative binomial distributions, ``(K,)``; without
                 ``duration_sizes``, probabilities of logarithmic distributions.
-            weights, means, covariances, covariance_type, emission, probabilities, rates, encoding, observation: the
-                emissions, as in ``HMM.from_parameters``.
-            transition_slopes, emission_slopes, initial_slopes, inputs: effects of inputs, as in
-                ``HMM.from_parameters``.
+            weights: weights of Gaussian mixtures of M components, ``(K, M)``; without them M is 1 and the axis M is
+                left out.
+            means: means of D features, ``(K, M, D)``.
+            covariances: by ``covariance_type`` ``(K, M, D)`` (diag), ``(K, M, D, D)`` (full), ``(D, D)`` (tied),
+                ``(K, M)`` or ``(K, M, D)`` (spherical).
+            covariance_type: form of ``covariances``: ``"diag"``, ``"full"``, ``"tied"`` or ``"spherical"``.
+            emission: probabilities of V symbols (``Categorical``), ``(K, V)``, instead of a mixture.
+            probabilities: probabilities of bits (``Bernoulli``), ``(K, D)``, instead of a mixture.
+            rates: rates of counts (``Poisson``), ``(K, D)``, instead of a mixture.
+            transition_slopes: change of the log-odds of the next segment's state for one unit of each of U raw inputs,
+                ``(K, K, U)``; None if transitions depend on no inputs.
+            emission_slopes: change of the emissions of each state for one unit of each raw input, ``(K, D, U)``; None
+                if emissions depend on no inputs.
+            initial_slopes: change of the log-odds of starting in a state for one unit of each raw input of the first
+                step, ``(K, U)``; None if the first state depends on no inputs.
+            inputs: the U inputs by name, each with its value where the other parameters hold, such as
+                ``{"heat": 20.0}``; or the ``input_scaling_`` of a fitted model.
+            encoding: a fitted encoding, or None for one that fits the emissions.
+            observation: observation with the options of the M-step, for a ``fit`` that continues with
+                ``warm_start=True``; None takes their defaults.
             options: other arguments of ``HSMM``.
 
         Raises:
-            ValueError: the same errors as in ``HMM.from_parameters``; durations of several families, or out of range; a
-                state that is followed by itself; transitions that ``topology`` does not allow.
+            ValueError: rows do not sum to one, shapes do not fit, values are out of range, or slopes and inputs do not
+                go together; durations are of several families, or out of range; a state is followed by itself; or
+                ``topology`` does not allow a transition.
 
         >>> chain = {"initial": [1.0, 0.0], "transition": [[0.0, 1.0], [1.0, 0.0]], "duration_rates": [2.0, 4.0]}
         >>> model = HSMM.from_parameters(**chain, means=[[0.0], [5.0]], covariances=[[1.0], [1.0]])

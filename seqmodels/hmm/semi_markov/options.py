@@ -18,11 +18,11 @@ from seqmodels.observations import Observation
 
 @dataclass(frozen=True)
 class SegmentOptions:
-    """The structure of an HSMM of K states for EM.
+    """The structure of an HSMM of K states for EM: which transitions exist, and what is tied or frozen.
 
     Attributes:
         chain: options of the chain from segment to segment: possible transitions, frozen ones, and the prior.
-        steps: topology from step to step of the HMM from which EM starts.
+        steps: topology of the ordinary HMM from which EM starts, whose transitions are from step to step.
         constraints: states that share or keep their emission or durations.
         frozen: parameters that EM leaves unchanged.
     """
@@ -37,12 +37,12 @@ class SegmentOptions:
         """Return the options that arguments of ``HSMM`` stand for.
 
         Args:
-            arguments: arguments of the chain from segment to segment.
-            tied_durations: a group number for each state, or None.
+            arguments: number of states, topology, what is tied and frozen, and pseudocounts, as the user passed them.
+            tied_durations: a group number for each state, whose states share their durations, or None.
             follows_itself: True if a state may follow itself, as states with geometric durations do.
 
         Raises:
-            ValueError: a value is not allowed.
+            ValueError: a value is not allowed, or geometric durations are tied or frozen.
         """
         n_states, length = arguments.n_states, arguments.length
         k, chosen = n_states, as_topology(arguments.topology, n_states)
@@ -73,14 +73,18 @@ class SegmentOptions:
         return cls(chain, steps, constraints, what)
 
     def check_together(self, observation: Observation) -> None:
-        """Raise ``ValueError`` for tied or frozen states where the observation allows none."""
+        """Raise ``ValueError`` for tied or frozen states where the ``observation`` of the states allows none."""
         of_emission = Constraints(self.frozen, self.constraints.emission)
         replace(self.chain, constraints=of_emission).check_together(observation)
 
     def check_start(self, parameters: Parameters, length: str, tables: tuple[Tensor, Tensor]) -> None:
-        """Raise ``ValueError`` if EM cannot continue from these parameters.
+        """Raise ``ValueError`` if EM cannot continue from given parameters under these options.
 
-        ``tables`` are the output parameters and the parameters of durations.
+        Args:
+            parameters: parameters of the HSMM.
+            length: ``"given"`` or ``"stop"``, the model's argument.
+            tables: output parameters of the states, ``(K, P)``, and parameters of their durations, ``(K, Q)``, which
+                must be equal for tied states.
         """
         self.chain.check_start(parameters, length)
         for name, tying, table in zip(("emissions", "durations"), self.constraints.tyings, tables, strict=True):
@@ -92,11 +96,13 @@ class SegmentOptions:
 
 
 def successors(mask: Tensor, final_mask: Tensor | None) -> Tensor:
-    """Return which states may follow a segment of each state, ``(K, K)`` bool.
+    """Return a mask ``(K, K)`` that is True where state j may follow a segment of state i.
 
-    They are the states allowed by ``mask``, ``(K, K)``, except the state itself. A state that no other may follow, and
-    after which the sequence may not end by ``final_mask``, ``(K,)``, is followed by itself; so is a single state.
-    ``final_mask`` is None if ends are no events.
+    A state is not followed by itself, except where no other state and no end may follow it; so a single state is.
+
+    Args:
+        mask: True where the topology allows state j after state i, ``(K, K)``.
+        final_mask: True where a sequence may end, ``(K,)``; None if ends are no events.
     """
     k = len(mask)
     if k == 1:

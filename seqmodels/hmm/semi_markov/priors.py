@@ -16,10 +16,10 @@ from seqmodels.hmm.semi_markov.expectations import SegmentConstraints, SegmentEm
 
 
 class SegmentFamily(ConjugateFamily):
-    """A prior of the emission and the durations of each state of an HSMM.
+    """The family of priors of the emissions and durations of an HSMM's states.
 
-    ``hyper (K, H + Q)`` has H hyperparameters of the emission, then Q of the durations. The family is conjugate where
-    ``DurationFamily.is_conjugate`` is true and the prior of the emission is a ``ConjugateFamily``.
+    A row of hyperparameters, ``(K, H + Q)``, has H of the emission of a state, then Q of its durations. The family is
+    conjugate where ``DurationFamily.is_conjugate`` is true and the prior of the emission is a ``ConjugateFamily``.
 
     Args:
         inner: prior of the emission.

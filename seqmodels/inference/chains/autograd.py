@@ -25,19 +25,20 @@ from seqmodels.inference.chains.trellis import Lengths, Trellis, segments_of_con
 def log_prob(
     initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None, *, lengths: Lengths | None = None
 ) -> Tensor:
-    """Return log p(x) of each sequence in nats, shape ``(n,)``, float64, as a tensor that is differentiable once.
+    """Return log p(x) of each of n sequences in nats, ``(n,)`` float64, as a tensor that is differentiable once.
 
-    The end of a sequence is counted if ``final`` is given. A sequence of probability zero has -inf and gradients of
-    zero. The forward and backward pass together cost one E-step, and a second one if the incoming gradients differ from
-    sequence to sequence.
+    The probability of the end of a sequence is included if ``final`` is given. A sequence of probability zero has -inf
+    and gradients of zero. The forward and backward pass together cost one E-step, and a second one if the incoming
+    gradients differ from sequence to sequence.
 
     Args:
-        initial: distribution of the first state p(z_1), ``(K,)``, or ``(n, K)`` with one row for each sequence.
+        initial: distribution of the first state p(z_1) over K states, ``(K,)``, or ``(n, K)`` with one row for each
+            sequence.
         transition: transition probabilities p(z_t+1 = j | z_t = i), ``(K, K)``, the same at all times; with ``final``,
             ``transition.sum(1) + final == 1``.
         log_b: log-densities log p(x_t | z_t) in nats, ``(N, K)``: the frames of all sequences, one sequence after the
             other. float32 or float64, which sets the precision; its device is the device of the computation.
-        final: probability of the end after each state, ``(K,)``; None if the end is no event.
+        final: probability that the sequence ends after each state, ``(K,)``; None if the length has no probability.
         lengths: number of frames of each sequence, ``(n,)``; None if all N frames belong to one sequence.
 
     Raises:
@@ -63,14 +64,14 @@ def log_prob_of_segments(
     final: Tensor | None = None,
     log_transitions: Tensor | None = None,
 ) -> Tensor:
-    """Return log p(x) of each sequence, ``(n,)``, as ``log_prob`` does, from densities that are packed in segments.
+    """Return log p(x) of each sequence in nats, ``(n,)``, differentiable once, from densities packed in segments.
 
     Args:
-        initial: distribution of the first state, ``(K,)`` or ``(n, K)``.
+        initial: distribution of the first state over K states, ``(K,)``, or ``(n, K)`` with one row for each sequence.
         transition: transition probabilities, ``(K, K)``.
         log_b: log-densities in nats, ``(N, K)``, in the order of the rows of ``segments.packing``.
-        segments: how the N rows make up the n sequences.
-        final: probability of the end after each state, ``(K,)``; None if the end is no event.
+        segments: how the N rows make up the n sequences, which may be cut into segments.
+        final: probability that the sequence ends after each state, ``(K,)``; None if the length has no probability.
         log_transitions: logarithms of the transitions into each row, ``(N, K, K)``, which replace ``transition``; only
             for sequences that are not cut. None if ``transition`` holds at all steps.
     """

@@ -30,10 +30,11 @@ LEAST_EXPONENT = -1020  # exponent of the least number that can be scaled up to 
 
 @dataclass(frozen=True)
 class ScaledRows:
-    """Non-negative matrices whose rows are scaled separately: row i is ``values[..., i, :] * 2 ** exponents[..., i]``.
+    """A stack of non-negative matrices whose rows are scaled separately, so that none underflows.
 
     Attributes:
         values: scaled entries, ``(..., r, c)`` float64; the largest entry of each row is in [0.5, 1), or all are zero.
+            Row i of a matrix is ``values[..., i, :] * 2 ** exponents[..., i]``.
         exponents: exponent of each row, ``(..., r)`` float64, whole numbers.
     """
 
@@ -44,8 +45,10 @@ class ScaledRows:
     def of(cls, matrices: Tensor, exponents: Tensor | float = 0.0) -> ScaledRows:
         """Return non-negative matrices ``(..., r, c)`` with each row scaled so that its largest entry is in [0.5, 1).
 
-        ``exponents``, ``(..., r)`` or one number for all rows, says by which powers of two the rows of ``matrices`` are
-        still to be multiplied; it is added to the exponents of the result.
+        Args:
+            matrices: the matrices, up to ``exponents``.
+            exponents: powers of two by which the rows of ``matrices`` are still to be multiplied, ``(..., r)`` or one
+                number for all rows.
         """
         peak = matrices.amax(-1)
         power = _exponents(peak).clamp_(min=LEAST_EXPONENT)
@@ -69,10 +72,11 @@ class ScaledRows:
 
 @dataclass(frozen=True)
 class OperatorPairs:
-    """Transition operators of m consecutive parts of sequences, and the pairs in which neighbours are multiplied.
+    """The transition operators of m consecutive parts of sequences, and the pairs in which neighbours are multiplied.
 
-    Operators are in the order of their sequences, and within a sequence in the order of time. There are p products, of
-    q pairs and of single operators left over.
+    The operator of a part is the K x K matrix of its effect on any message. Operators are in the order of their
+    sequences, and within a sequence in the order of time. There are p products, of q pairs and of single operators left
+    over.
 
     Attributes:
         operators: the m operators, ``(m, K, K)`` for K states.
@@ -88,7 +92,10 @@ class OperatorPairs:
 
     @classmethod
     def of(cls, operators: ScaledRows, count: Tensor) -> OperatorPairs:
-        """Pair the ``operators`` of each of n sequences, of which each has ``count (n,)`` operators."""
+        """Return the operators of n sequences in pairs of neighbours.
+
+        ``count (n,)`` is the number of operators of each sequence.
+        """
         first = (count.cumsum(0) - count).repeat_interleave(count)
         place = torch.arange(len(first), device=count.device) - first
         is_even = place % 2 == 0
@@ -102,13 +109,19 @@ class OperatorPairs:
         return result
 
     def before_each(self, messages: ScaledRows) -> ScaledRows:
-        """Return the forward messages before operators, ``(m, 1, K)``, from those before products, ``(p, 1, K)``."""
+        """Return the forward message before each operator, ``(m, 1, K)``, from those before the products of pairs.
+
+        ``messages`` are those before the products, ``(p, 1, K)``.
+        """
         result = messages[self.pair]
         result[self.left + 1] = result[self.left] @ self.operators[self.left]
         return result
 
     def after_each(self, messages: ScaledRows) -> ScaledRows:
-        """Return the backward message after each operator, ``(m, K, 1)``, given those after products, ``(p, K, 1)``."""
+        """Return the backward message after each operator, ``(m, K, 1)``, from those after the products of pairs.
+
+        ``messages`` are those after the products, ``(p, K, 1)``.
+        """
         result = messages[self.pair]
         result[self.left] = self.operators[self.left + 1] @ result[self.left + 1]
         return result
@@ -116,10 +129,11 @@ class OperatorPairs:
 
 @dataclass(frozen=True)
 class BlockProducts:
-    """Operators of all w segments of n sequences, and their products over pairs of segments, pairs of pairs and so on.
+    """The transition operators of all w segments of n sequences, and their products over pairs and pairs of pairs.
 
     Attributes:
-        segments: segments that the operators belong to.
+        segments: segments that the operators belong to. An operator is the K x K matrix of a segment's effect on any
+            message.
         transition: transition probabilities, ``(K, K)`` float64.
         levels: pairs of operators, from all segments up to one or two operators for each sequence. The operator of a
             sequence's first segment begins with ``diag(b_1)``, without a transition before it.
@@ -131,7 +145,7 @@ class BlockProducts:
 
     @classmethod
     def of(cls, transition: Tensor, b: Tensor, segments: Segments, slack: Tensor | None = None) -> BlockProducts:
-        """Compute the operator of each segment from its frames, and the products of neighbouring operators.
+        """Return the transition operator of each segment, computed from its frames, and products of neighbouring ones.
 
         Args:
             transition: transition probabilities, ``(K, K)`` float64.
@@ -163,12 +177,14 @@ class BlockProducts:
         return predicted[self.segments.packing.order]
 
     def ends(self, final: Tensor, last_alpha: Tensor) -> Tensor:
-        """Return beta at the last frame of each segment, ``(w, K)`` by rank, each row up to a constant factor.
+        """Return the backward message beta at the last frame of each segment, ``(w, K)`` by rank.
 
         Args:
-            final: probabilities of the end after each state, ``(1, K)`` or ``(n, K)``; ones if the end is no event.
+            final: probability that the sequence ends after each state, ``(1, K)`` or ``(n, K)``; ones if the length has
+                no probability.
             last_alpha: p(z | x so far) at the last frame of each segment, ``(w, K)`` by rank (longest first). Each row
-                of the result is scaled so that the entry that weighs most under it is of the order of one.
+                of the result is up to a constant factor, and scaled so that the entry that weighs most under it is of
+                the order of one.
         """
         message = ScaledRows.of(final.expand(self.segments.n_sequences, -1)[:, :, None])
         for level in reversed(self.levels):
@@ -184,9 +200,10 @@ def _exponents(values: Tensor) -> Tensor:
 
 
 def _of_segments(transition: Tensor, b: Tensor, segments: Segments, slack: Tensor | None) -> ScaledRows:
-    """Return the operator ``A diag(b_s) .. A diag(b_e)`` of each of the w segments, ``(w, K, K)`` by rank.
+    """Return the transition operator ``A diag(b_s) .. A diag(b_e)`` of each of w segments, ``(w, K, K)`` by rank.
 
-    ``slack`` is explained in ``BlockProducts.of``.
+    ``b (N, K)`` are densities. ``slack (N, K)`` is the share of the sum of a row that is added to each of its entries
+    at each frame; None adds nothing.
     """
     K, (_, after) = len(transition), segments.neighbours
     values = torch.eye(K, dtype=b.dtype, device=b.device).repeat(segments.packing.n_sequences, 1, 1)

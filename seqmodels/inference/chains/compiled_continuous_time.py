@@ -13,9 +13,15 @@ from seqmodels.inference.chains.compiled_log_sum import log_dot
 
 @compiled(inner=True)
 def _over(rate: float, powers: np.ndarray, gap: float, longest: float, square: np.ndarray, p: np.ndarray) -> None:
-    """Fill ``p``, ``(K, K)``, with the transition probabilities over a time ``gap``, as ``probabilities_over`` does.
+    """Fill ``p (K, K)`` with the transition probabilities of a Markov jump process over a time ``gap``.
 
-    ``square``, ``(K, K)``, is a buffer.
+    Args:
+        rate: λ, the uniformization rate of the process.
+        powers: powers of the uniformized transition matrix, ``(N + 1, K, K)``.
+        gap: length of time.
+        longest: largest product of a gap and the rate for which the series is used; a longer gap is halved first.
+        square: buffer, ``(K, K)``.
+        p: result.
     """
     K, step, n_doublings = len(p), gap, 0
     while rate * step > longest:
@@ -50,11 +56,12 @@ def _over(rate: float, powers: np.ndarray, gap: float, longest: float, square: n
 
 @compiled
 def probabilities_over(rate: float, powers: np.ndarray, gaps: np.ndarray, longest: float, result: np.ndarray) -> None:
-    """Fill ``result``, ``(G, K, K)``, with the transition probabilities between K states over each of G gaps of time.
+    """Fill ``result`` with the transition probabilities of a Markov jump process over each of G gaps of time.
 
     Args:
-        rate: λ, the uniformisation rate of the process.
-        powers: powers 0 .. N of the uniformised transition matrix, ``(N + 1, K, K)`` (see ``ExponentialSeries``).
+        rate: λ, the uniformization rate of the process.
+        powers: powers 0 .. N of the uniformized transition matrix ``Q / λ + I``, with Q the generator,
+            ``(N + 1, K, K)``.
         gaps: lengths of the gaps, ``(G,)``.
         longest: largest product of a gap and the rate for which the series is used. A longer gap is halved until it is
             short enough, and its transition matrix is squared as often.
@@ -69,10 +76,10 @@ def probabilities_over(rate: float, powers: np.ndarray, gaps: np.ndarray, longes
 def beliefs_over(
     rate: float, powers: np.ndarray, gaps: np.ndarray, longest: float, log_alpha: np.ndarray, result: np.ndarray
 ) -> None:
-    """Fill ``result``, ``(n, K)``, with the log-probabilities of the states after a gap of time, given those before it.
+    """Fill ``result`` with the log-probabilities of the states of n sequences after gaps of time.
 
     Args:
-        rate, powers, longest: arguments of ``probabilities_over``.
+        rate, powers, longest: uniformization rate, powers and longest step, as ``probabilities_over`` takes them.
         gaps: length of the gap of each of n sequences, ``(n,)``.
         log_alpha: log-probabilities of the states before the gap, ``(n, K)``.
         result: array to fill, ``(n, K)``.

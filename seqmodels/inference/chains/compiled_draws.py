@@ -9,9 +9,9 @@ from seqmodels.common.compiled import compiled
 
 @compiled(inner=True)
 def _chosen(weights: np.ndarray, end: float, uniform: float) -> int:
-    """Draw an index with probability proportional to ``weights (K,)``, or K with weight ``end``, by the inverse cdf.
+    """Draw an index with probability proportional to ``weights (K,)``, or K with probability proportional to ``end``.
 
-    ``uniform`` is a random number in [0, 1).
+    ``uniform`` is a random number in [0, 1), at which the inverse cumulative distribution is taken.
     """
     K, total = len(weights), end
     for j in range(K):
@@ -36,7 +36,7 @@ def draw_states(
     drawn: np.ndarray,
     ended: np.ndarray,
 ) -> None:
-    """Draw the next T states of n sequences into ``drawn``, and set ``ended`` where a sequence ended before a step.
+    """Draw the next T states of n sequences of a chain, and where each sequence ends.
 
     Args:
         first: weights of the states of a sequence's first step and, last, of an end in its place, ``(n, K + 1)``.
@@ -44,9 +44,9 @@ def draw_states(
         which: index of the transition matrix into each step, ``(T, n)``.
         final: probability of the end after each state, ``(K,)``.
         states: state of the step before, ``(n,)``, -1 before the first step; afterwards the state of the last of the T.
-        uniform: numbers in [0, 1) at which the inverse cdfs are taken, ``(T, n)``.
-        drawn: result, ``(T, n)``; states after an end mean nothing.
-        ended: result, ``(T, n)`` bool.
+        uniform: random numbers in [0, 1) that decide the draws, ``(T, n)``.
+        drawn: result, the states, ``(T, n)``; they are arbitrary after an end.
+        ended: result, True where a sequence ended before a step, ``(T, n)`` bool.
     """
     K = len(final)
     for row in range(len(states)):
@@ -158,7 +158,7 @@ def draw_segments(
     drawn: np.ndarray,
     ended: np.ndarray,
 ) -> None:
-    """Fill ``drawn`` and ``ended`` as ``draw_states`` does, for a chain whose states last for a drawn number of steps.
+    """Draw the next T states of n sequences of a semi-Markov chain, whose states last a drawn number of steps.
 
     Args:
         first: weights of the state of a first step together with the number of steps its segment has left, and, last,
@@ -170,8 +170,8 @@ def draw_segments(
         left: number of steps that the current segment has left after the step before, ``(n,)``; afterwards after the
             last.
         uniform: numbers in [0, 1), ``(2, T, n)``, for the states and for the durations.
-        drawn: result, ``(T, n)``; states after an end mean nothing.
-        ended: result, ``(T, n)`` bool.
+        drawn: result, the states, ``(T, n)``; they are arbitrary after an end.
+        ended: result, True where a sequence ended before a step, ``(T, n)`` bool.
     """
     K, D = pmf.shape
     for row in range(len(states)):

@@ -30,12 +30,12 @@ def _forward(
     log_scale: np.ndarray,
     merged: np.ndarray,
 ) -> None:
-    """Run the forward pass over tuples of states.
+    """Run the forward pass over tuples of the last p + 1 of K states, with M = K^p combinations of p states.
 
     Args:
         offsets: first of the N packed rows of each time, and N at the end, ``(T + 1,)``.
         log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows.
-        log_b: log-densities, ``(N, K·D)``.
+        log_b: log-densities, ``(N, K·D)``, with D = M, or D = 1 if they depend on no earlier state.
         log_start: log-probabilities of first states, ``(n, K)`` by rank (longest first).
         terms: buffer, ``(K,)``.
         log_alpha: result: log p(tuple | x_<=t), ``(N, K·D)``.
@@ -82,10 +82,10 @@ def _backward(
     gamma: np.ndarray,
     xi: np.ndarray,
 ) -> None:
-    """Run the backward pass over tuples of states: fill ``gamma`` and add to ``xi``.
+    """Run the backward pass over tuples of the last p + 1 of K states, with M = K^p combinations of p states.
 
     Args:
-        offsets, log_a, log_b: arguments of ``_forward``.
+        offsets, log_a, log_b: first rows, transitions and log-densities, as ``_forward`` takes them.
         log_alpha, log_scale, merged: results of ``_forward``.
         log_end: log-probabilities of the end after each state, ``(n, K)`` by rank (longest first).
         log_beta: buffer for the messages, ``(n, K·D)`` by rank.
@@ -142,13 +142,18 @@ def _best_paths(
     path: np.ndarray,
     log_prob: np.ndarray,
 ) -> None:
-    """Fill ``path`` with the most probable states and ``log_prob`` with log p(path, x) of each sequence (Viterbi).
+    """Find the most probable path of each sequence over tuples of the last p + 1 of K states (Viterbi).
 
-    Ties go to the lowest state. The arguments that are not listed are those of ``_forward`` and ``_backward``.
+    There are M = K^p combinations of p states, and D = M columns of densities, or 1 if they depend on no earlier state.
+    Ties go to the lowest state.
 
     Args:
         packed: row offsets ``(T + 1,)``, lengths ``(n,)`` by rank, and index of each sequence's first frame in
             ``path``.
+        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows.
+        log_b: log-densities, ``(N, K·D)``.
+        log_start, log_end: log-probabilities of first states, and of the end after each state, ``(n, K)`` by rank
+            (longest first).
         shift: number whose addition rounds every term to a grid; 0 rounds nothing.
         buffers: scores of the step before and of this one, ``(M,)``, and log-densities of this one, ``(K·D,)``.
         newest: the newest state of each combination, ``(M,)``.
@@ -248,12 +253,16 @@ def advance(
 def best_paths(
     packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor, log_end: Tensor, shift: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the most probable states, ``(N,)``, one sequence after the other, and log p(path, x) in nats, ``(n,)``.
+    """Return the most probable path of states of each sequence, ``(N,)``, and log p(path, x) in nats, ``(n,)``.
 
-    The arguments that are not listed are those of ``lagged_states.forward``.
+    Densities depend on the last p + 1 of K states; M = K^p. Paths lie one after the other.
 
     Args:
-        log_end: log-probabilities of the end after each state, ``(n, K)`` by rank (longest first).
+        packing: packing of the N rows.
+        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows.
+        log_b: log-densities in nats, ``(N, K, M)``, or ``(N, K, 1)`` if they depend on no earlier state.
+        log_start: log-probabilities of first states, ``(n, K)`` by rank (longest first).
+        log_end: log-probabilities of the end after each state, ``(n, K)`` by rank.
         shift: number whose addition rounds every term to a grid; 0 rounds nothing.
     """
     packed, (N, K, D) = packing.arrays, log_b.shape
@@ -267,7 +276,19 @@ def best_paths(
 
 
 def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Run the forward pass in compiled loops; the arguments and results are those of ``lagged_states.forward``."""
+    """Run the forward pass over tuples of the last p + 1 of K states in compiled loops, with M = K^p.
+
+    Args:
+        packing: packing of the N rows.
+        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows.
+        log_b: log-densities less the largest of their row, ``(N, K, M)``, or ``(N, K, 1)`` if they depend on no earlier
+            state.
+        log_start: log-probabilities of first states, ``(n, K)`` by rank (longest first).
+
+    Returns:
+        log p(z_t, earlier states | x_<=t) in the shape of ``log_b``; log p(x_t | x_<t), ``(N,)``; and log p(last p
+        states | x_<=t), ``(N, M)``.
+    """
     N, K, D = log_b.shape
     log_alpha, log_scale = np.empty((N, K * D)), np.empty(N)
     merged = np.empty((N, D)) if D > 1 else log_alpha
@@ -285,7 +306,16 @@ def backward(
     log_scale: Tensor,
     merged: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Run the backward pass in compiled loops; the arguments and results are those of ``lagged_states.backward``."""
+    """Run the backward pass over tuples of the last p + 1 of K states in compiled loops, with M = K^p.
+
+    Args:
+        packing, log_a, log_b: arguments of ``forward``.
+        log_end: log-probabilities of the end after each state, ``(n, K)`` by rank (longest first).
+        log_alpha, log_scale, merged: results of ``forward``.
+
+    Returns:
+        p(z_t, earlier states | x) in the shape of ``log_b``, and p(z_t-1, z_t | x), ``(N, K, K)``, zeros in first rows.
+    """
     (N, K, D), M = log_b.shape, merged.shape[1]
     gamma, xi = np.empty((N, K * D)), np.zeros((N, K, K))
     buffers = np.empty((packing.n_sequences, K * D)), np.arange(M) // (M // K), np.empty(K * D), np.empty((M, K))

@@ -25,10 +25,18 @@ def _forward(
     log_alpha: np.ndarray,
     log_scale: np.ndarray,
 ) -> None:
-    """Run the forward pass in log space over all times; the arrays are those of ``forward`` and its results.
+    """Run the forward pass in log space over all times, for packed sequences and K states.
 
-    ``predicted``, ``(n, K)``, holds the log-probabilities predicted for the first step, and afterwards those for the
-    step after the last.
+    Args:
+        transition, log_transition: transition probabilities and their logarithms, ``(K, K)``.
+        log_b: log-densities less the largest of each frame, ``(N, K)`` in packed rows.
+        offsets: first row of each time, and N at the end, ``(T + 1,)``.
+        predicted: log-probabilities predicted for the first step, ``(n, K)``; afterwards those for the step after the
+            last.
+        least_exact: smallest sum over states that is trusted in scaled numbers; a smaller one is computed from
+            logarithms.
+        log_alpha: result: log p(z_t | x_<=t), ``(N, K)``.
+        log_scale: result: log p(x_t | x_<t), ``(N,)``, up to what was subtracted from ``log_b``.
     """
     K = len(transition)
     joint, sums = np.empty(K), np.empty(K)
@@ -74,7 +82,7 @@ def advance(
     after: np.ndarray,
     log_prob: np.ndarray,
 ) -> None:
-    """Read T steps of n sequences in the forward pass: fill ``log_alpha``, ``log_prob`` and ``after``.
+    """Read T steps of n sequences in the forward pass in log space, for a chain of K states.
 
     Rows are in time-major order: all first steps, then all second steps, and so on.
 
@@ -109,9 +117,9 @@ def advance(
 def forward(
     transition: Tensor, log_b: Tensor, offsets: Tensor, log_starts: Tensor, least_exact: float
 ) -> tuple[Tensor, Tensor]:
-    """Return log alpha, ``(N, K)``, and the scaling factors log p(x_t | x_<t), ``(N,)``, both float64.
+    """Return log p(z_t | x_<=t), ``(N, K)``, and log p(x_t | x_<t), ``(N,)``, both float64, by compiled loops.
 
-    The scaling factors are relative to the largest density of their frame.
+    The latter is relative to the largest density of the frame.
 
     Args:
         transition: transition probabilities, ``(K, K)``.

@@ -55,10 +55,10 @@ def _power64(x: Any) -> Any:
 
 @compiled(any_order=True)
 def power(x: Any, wide: bool | None) -> Any:
-    """Return 2^x elementwise in a compiled loop, in float32 if ``wide`` is None and in float64 if it is a bool.
+    """Return the power 2^x of one number, for use in compiled loops.
 
-    The value of ``wide`` is not read. Its type is known when numba compiles a call, so that only the branch that is
-    taken is compiled.
+    ``wide`` only chooses the precision by its type: float32 if it is None and float64 if it is a bool. The type is
+    known when numba compiles a call, so that only the branch that is taken is compiled.
     """
     if wide is None:
         return _power32(x)

@@ -100,7 +100,10 @@ def _add_up(buffer: np.ndarray, total: np.ndarray) -> None:
 
 @compiled(any_order=True, inner=True)
 def _width_read(row: int, running: int, b: np.ndarray) -> int:
-    """Return how many frames to read from ``row`` of ``b (K, N)`` on: ``WIDTH``, or ``running`` near its end."""
+    """Return how many frames to read from ``row`` of ``b (K, N)`` on.
+
+    It is ``WIDTH``, or ``running``, the number of running sequences, where fewer frames follow.
+    """
     return WIDTH if row + WIDTH <= b.shape[1] else running
 
 
@@ -169,10 +172,10 @@ def _forward_blocks(
     scale: np.ndarray,
     flush: Any,
 ) -> None:
-    """Run the forward recursion over a range of times on all sequences of a range of ranks.
+    """Run the forward recursion of K states over a range of times on all sequences of a range of ranks.
 
-    ``starts``, ``(K, w)``, are the predicted distributions of first states, one for each of w sequences; the other
-    arguments are explained in ``_forward_block``.
+    ``starts (K, w)`` are the predicted distributions of the first states of w sequences. The other arguments are those
+    of ``_forward_block``, which runs the recursion on one block of sequences.
     """
     K = len(transition)
     predicted = np.zeros(K * WIDTH, starts.dtype)
@@ -203,19 +206,19 @@ def _backward_block(
     messages: np.ndarray,
     drifted: np.ndarray,
 ) -> None:
-    """Run the backward recursion on one block: fill ``gamma``, and turn ``b`` into b beta / c.
+    """Run the backward recursion of K states on one block of up to ``WIDTH`` sequences.
 
     Args:
         transposed: transposed transition probabilities, ``(K, K)``.
-        b: densities, ``(K, N)``, which are overwritten.
+        b: densities, ``(K, N)``, which are overwritten by b beta / c.
         offsets: first row of each time, and N at the end.
         ranks: first rank of the block, and the first after it.
         alpha: alpha of the forward recursion, ``(K, N)``.
         scale: scaling factors of the forward recursion, ``(N,)``.
-        ends: messages beta at last frames, ``(K, w)``.
+        ends: backward messages beta at last frames, ``(K, w)``.
         rescale_every: number of steps after which the messages are normalised.
         drift: largest deviation from one of the sum of a row of gamma that is accepted.
-        gamma: result, ``(K, N)``.
+        gamma: result, p(z_t | x), ``(K, N)``.
         beta_max: result: largest beta of each frame, ``(N,)``; if it is empty, it is not computed.
         messages: result: messages before first frames, ``(K, w)``.
         drifted: result: True where a row of gamma of the sequence drifted from a sum of one, ``(w,)``.
@@ -308,10 +311,10 @@ def _warm_end_block(
     ends: np.ndarray,
     messages: np.ndarray,
 ) -> None:
-    """Approximate beta before the first frames of one block of sequences, by the backward recursion over a few frames.
+    """Approximate the backward message beta before the first frames of one block of up to ``WIDTH`` sequences.
 
     Args:
-        transposed: transposed transition probabilities, ``(K, K)``.
+        transposed: transposed transition probabilities, ``(K, K)``. The recursion runs backward over a few frames.
         b: densities, ``(K, N)``.
         offsets: first row of each time, and N at the end.
         n_times: number of frames of each sequence to use. Longer sequences start from equal messages there.
@@ -356,8 +359,8 @@ def _warm_end_block(
 def _add_products(before: np.ndarray, after: np.ndarray, spans: np.ndarray, total: np.ndarray) -> None:
     """Add ``Σ before[:, t - 1] after[:, t]ᵀ`` over pairs of consecutive frames to ``total``, ``(K, K)``.
 
-    ``before`` and ``after`` are ``(K, N)``. ``spans``, ``(S, 3)``, lists the runs of rows whose previous frames are
-    also a run, as ``Packing.spans`` does.
+    ``before`` and ``after`` are ``(K, N)``. ``spans (S, 3)`` lists ranges of rows whose previous frames are also a
+    range, as ``(shift, low, high)``: the frame before row r is row r - shift.
     """
     K = len(total)
     for s in range(len(spans)):
@@ -426,14 +429,14 @@ def _add_two_rows(
 def forward(
     transition: Tensor, b: Tensor, packing: Packing, *, starts: Tensor, alpha: Tensor, scale: Tensor, flush: float
 ) -> None:
-    """Run the scaled forward recursion on packed sequences in compiled loops, as ``scaled.forward_recursion`` does.
+    """Run the forward recursion, with probabilities scaled at each step, on packed sequences in compiled loops.
 
     Args:
         transition: transition probabilities, ``(..., K, K)``.
         b: densities, ``(..., N, K)``.
         packing: packing of the N rows.
         starts: predicted distributions of first states, ``(..., w, K)`` by rank (longest first).
-        alpha: result, ``(..., N, K)``, with the memory layout of ``b``.
+        alpha: result, p(z_t | x_<=t), ``(..., N, K)``, with the memory layout of ``b``.
         scale: result, scaling factors, ``(..., N)``.
         flush: values of alpha up to this become zero.
     """
@@ -453,9 +456,9 @@ def forward(
 
 
 def warm_start(transition: Tensor, b: Tensor, packing: Packing, *, size: int, margin: int, flush: float) -> Tensor:
-    """Approximate the predicted distribution after each of m segments of full size, ``(..., m, K)``.
+    """Approximate the predicted state distribution after each of m segments of full size, ``(..., m, K)``.
 
-    It is ``scaled.warm_start`` in compiled loops.
+    It is computed in compiled loops from the last frames of each segment.
 
     Args:
         transition: transition probabilities, ``(..., K, K)``.
@@ -488,14 +491,14 @@ def backward(
     transition: Tensor, ahead: Tensor, packing: Packing, *, alpha: Tensor, scale: Tensor, ends: Tensor, gamma: Tensor,
     drift: float, rescale_every: int, beta_max: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Run the scaled backward recursion on packed sequences in compiled loops, as ``scaled.backward_recursion`` does.
+    """Run the backward recursion, with messages scaled at each step, on packed sequences in compiled loops.
 
     Args:
         transition: transition probabilities, ``(..., K, K)``.
         ahead: the densities b, ``(..., N, K)``, which are replaced by b beta / c.
         packing: packing of the N rows.
         alpha, scale: results of ``forward``.
-        ends: beta at last frames, ``(..., w, K)`` by rank (longest first).
+        ends: backward messages beta at last frames, ``(..., w, K)`` by rank (longest first).
         gamma: result, p(z_t | x), ``(..., N, K)``.
         drift: accepted deviation from one of the sum of a row of gamma.
         rescale_every: number of steps after which messages are normalised.
@@ -536,7 +539,7 @@ def backward(
 
 
 def warm_end(transition: Tensor, b: Tensor, packing: Packing, *, ends: Tensor, margin: int) -> Tensor:
-    """Approximate beta before the first frame of each segment, ``(..., w, K)``, as ``scaled.warm_end`` does.
+    """Approximate the backward message beta before the first frame of each of w segments, ``(..., w, K)``.
 
     Args:
         transition: transition probabilities, ``(..., K, K)``.
@@ -560,7 +563,11 @@ def warm_end(transition: Tensor, b: Tensor, packing: Packing, *, ends: Tensor, m
 
 
 def expected_transitions(alpha: Tensor, ahead: Tensor, packing: Packing) -> Tensor:
-    """Return ``Σ_t alpha_t(i) ahead_t+1(j)``, ``(..., K, K)`` float64, over all pairs of consecutive frames."""
+    """Return ``Σ_t alpha_t(i) ahead_t+1(j)`` over all pairs of consecutive frames, ``(..., K, K)`` float64.
+
+    Times the transition probabilities, these are expected transitions. ``alpha`` and ``ahead`` are ``(..., N, K)``
+    packed.
+    """
     if alpha.dim() > 2:
         each = zip(alpha, ahead, strict=True)
         return torch.stack([expected_transitions(alpha_r, ahead_r, packing) for alpha_r, ahead_r in each])
@@ -571,7 +578,7 @@ def expected_transitions(alpha: Tensor, ahead: Tensor, packing: Packing) -> Tens
 
 
 def _each_block(n_sequences: int, n_products: int, run: Callable[[tuple[int, int]], None]) -> None:
-    """Call ``run`` with the range of ranks of every block of ``WIDTH`` sequences.
+    """Call ``run`` with ``(first rank, first rank after it)`` of every block of ``WIDTH`` sequences.
 
     Blocks are shared among threads if ``n_products``, the number of multiplications in all, is large enough.
     """
@@ -580,7 +587,11 @@ def _each_block(n_sequences: int, n_products: int, run: Callable[[tuple[int, int
 
 
 def _each_part(n_sequences: int, n_products: int, run: Callable[[tuple[int, int]], None]) -> None:
-    """Call ``run`` as ``_each_block`` does, but with ranges of several blocks if there are very many sequences."""
+    """Call ``run`` with ``(first rank, first rank after it)`` of each part of the sequences.
+
+    A part is a block of ``WIDTH`` sequences, or several if there are very many. Parts are shared among threads if
+    ``n_products``, the number of multiplications in all, is large enough.
+    """
     size = WIDTH * -(-n_sequences // (WIDTH * MOST_PARTS))
     parts = [(first, min(first + size, n_sequences)) for first in range(0, n_sequences, size)]
     run_parts(parts, run, is_worth_sharing=n_products >= WORTH_SHARING)

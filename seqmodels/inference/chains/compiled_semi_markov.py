@@ -81,7 +81,7 @@ def _begin(
     level: np.ndarray,
     reference: np.ndarray,
 ) -> int:
-    """Open a segment in each of K states, as a new column of the buffers, and return the new number of columns.
+    """Begin a segment in each of K states, as a new column of the buffers, and return the new number of columns.
 
     If the buffers are full, the columns that still matter are first moved to their beginning.
 
@@ -131,7 +131,7 @@ def _multiply(
 
 @compiled
 def forward(given: Arrays, results: Arrays, least: float) -> None:
-    """Run the forward pass on all sequences, one after the other.
+    """Run the forward pass of a hidden semi-Markov chain on all sequences, one after the other.
 
     Args:
         given: ``matrices`` (2, 1, K, K), the transposed transition and its logarithm, or (2, N, K, K) with one for each
@@ -230,7 +230,7 @@ def _log_product(
 
 @compiled
 def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> None:
-    """Run the backward pass on all sequences, one after the other.
+    """Run the backward pass of a hidden semi-Markov chain on all sequences, one after the other.
 
     Args:
         given: ``matrices`` (2, 1, K, K), the transition and its logarithm, or (2, N, K, K) with one for the transitions
@@ -316,12 +316,12 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
 
 @compiled
 def advance(given: Arrays, log_predicted: np.ndarray, log_b: np.ndarray, results: Arrays) -> None:
-    """Read one step of n sequences, whose belief is over states and the steps that their segments have left.
+    """Read one step of n sequences of a hidden semi-Markov chain in the forward pass.
 
     Args:
         given: ``log_into`` (K, K), the logarithm of the transposed transition, and ``log_pmf`` (K, D) of durations.
-        log_predicted: log-probabilities of the state and the steps left, this step included, before the step is read,
-            (n, K, D).
+        log_predicted: log-probabilities of the state and of the number of steps that its segment has left, this step
+            included, before the step is read, (n, K, D).
         log_b: log-densities of the step, (n, K), of any magnitude.
         results: arrays to fill: ``after`` (n, K, D), ``log_predicted`` of the next step; ``log_ended`` (n, K), the
             log-probability that the segment of each state ended with this step, and ``log_belief`` (n, K), the
@@ -366,7 +366,7 @@ def advance(given: Arrays, log_predicted: np.ndarray, log_b: np.ndarray, results
 
 @compiled
 def best_segments(given: Arrays, results: Arrays) -> None:
-    """Find the most probable segments of all sequences, one after the other, as ``semi_markov.best_segments`` does.
+    """Find the most probable segmentation of each sequence of a hidden semi-Markov chain (Viterbi).
 
     Args:
         given: ``log_a`` (1, K, K), log-probabilities of transitions, or (N, K, K) of those into each row;

@@ -42,11 +42,11 @@ MOST_LOG_CHANGE = 100.0  # largest change of a log-rate by inputs, so that rates
 
 
 def transition_probabilities(generator: Tensor, gaps: Tensor) -> Tensor:
-    """Return the transition probabilities over gaps, ``exp(Q Δ)``, ``(G, K, K)``; rows sum to one.
+    """Return the transition probabilities of a Markov jump process over gaps of time, ``exp(Q Δ)``, ``(G, K, K)``.
 
     Args:
-        generator: Q, ``(K, K)`` float64: rates off the diagonal, and rows that sum to zero; or one for each gap,
-            ``(G, K, K)``.
+        generator: generator Q of K states, ``(K, K)`` float64: rates off the diagonal, and rows that sum to zero; or
+            one for each gap, ``(G, K, K)``.
         gaps: lengths of the gaps, ``(G,)`` float64, finite and at least 0.
 
     >>> generator = torch.tensor([[-0.1, 0.1], [0.3, -0.3]], dtype=torch.float64)
@@ -65,12 +65,13 @@ def transition_probabilities(generator: Tensor, gaps: Tensor) -> Tensor:
 
 
 def generators_at(generator: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
-    """Return the generators at inputs ``(N, U)``, ``(N, K, K)``, differentiable by ``generator`` and ``slopes``.
+    """Return the generators of a Markov jump process whose rates depend on inputs, ``(N, K, K)``.
 
     Args:
-        generator: Q where all inputs are zero, ``(K, K)``; a rate that is zero here is zero everywhere.
+        generator: generator (transition rates off the diagonal, rows that sum to zero) where all inputs are zero,
+            ``(K, K)``; a rate that is zero here is zero everywhere.
         slopes: change of the logarithm of each rate with each input, ``(K, K, U)``.
-        inputs: ``(N, U)``.
+        inputs: U inputs at each of N steps, ``(N, U)``. The result is differentiable by ``generator`` and ``slopes``.
 
     >>> generator = torch.tensor([[-0.1, 0.1], [0.3, -0.3]])
     >>> slopes = torch.tensor([[[0.0], [2.0]], [[0.0], [0.0]]]).log().nan_to_num(neginf=0.0)
@@ -84,11 +85,13 @@ def generators_at(generator: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
 
 
 class DistinctGaps(NamedTuple):
-    """The G different gaps of time among N; if rates depend on inputs, the different pairs of gap and inputs.
+    """The G different gaps of time among N, for which transition probabilities are computed once.
 
     Attributes:
-        generator: generator Q of the process, ``(K, K)`` for K states, or one for each different gap, ``(G, K, K)``.
-        lengths: lengths of the different gaps, ``(G,)``.
+        generator: generator (transition rates) of the process, ``(K, K)`` for K states, or one for each different gap,
+            ``(G, K, K)``.
+        lengths: lengths of the different gaps, ``(G,)``; if rates depend on inputs, pairs of a gap and inputs count as
+            different.
         which: for each of the N gaps, which of the G it is, ``(N,)``.
         inputs: the F inputs that rates depend on, for each different gap, ``(G, F)``; None if there are none.
     """
@@ -106,10 +109,11 @@ def distinct_gaps(
     inputs: Tensor | None,
     columns: Sequence[int] | None = None,
 ) -> DistinctGaps:
-    """Return the different ones of N gaps.
+    """Return the different ones of N gaps of time, with the generator of the process in each.
 
     Args:
-        generator: Q, ``(K, K)``, where all inputs are zero.
+        generator: generator (transition rates off the diagonal, rows that sum to zero) where all inputs are zero,
+            ``(K, K)``.
         gaps: lengths of the gaps, ``(N,)``.
         slopes: change of the logarithm of each rate with each input, ``(K, K, U)``; None if there are no inputs.
         inputs: inputs that hold over each gap, ``(N, U)``.
@@ -128,10 +132,11 @@ def distinct_gaps(
 def log_transitions_over(
     generator: Tensor, gaps: Tensor, slopes: Tensor | None = None, inputs: Tensor | None = None
 ) -> Tensor:
-    """Return the log-probabilities of the transitions into each of N steps, ``(N, K, K)``.
+    """Return the log-probabilities of the transitions of a Markov jump process into each of N steps, ``(N, K, K)``.
 
     Args:
-        generator: Q, ``(K, K)``, where all inputs are zero.
+        generator: generator (transition rates off the diagonal, rows that sum to zero) where all inputs are zero,
+            ``(K, K)``.
         gaps: time since the step before each step, ``(N,)``.
         slopes: change of the logarithm of each rate with each input, ``(K, K, U)``; None if there are no inputs.
         inputs: inputs that hold over each gap, ``(N, U)``.
@@ -143,7 +148,17 @@ def log_transitions_over(
 def differentiable_log_transitions(
     generator: Tensor, gaps: Tensor, slopes: Tensor | None = None, inputs: Tensor | None = None
 ) -> Tensor:
-    """Return what ``log_transitions_over`` returns, once differentiable by ``generator`` and ``slopes``."""
+    """Return log-probabilities of transitions over gaps of time into each of N steps, ``(N, K, K)``, differentiably.
+
+    They are once differentiable by ``generator`` and ``slopes``.
+
+    Args:
+        generator: generator (transition rates off the diagonal, rows that sum to zero) where all inputs are zero,
+            ``(K, K)``.
+        gaps: time since the step before each step, ``(N,)``.
+        slopes: change of the logarithm of each rate with each input, ``(K, K, U)``; None if there are no inputs.
+        inputs: inputs that hold over each gap, ``(N, U)``.
+    """
     distinct = distinct_gaps(generator, gaps, slopes, inputs)
     over = (distinct.generator, distinct.lengths)
     probabilities: Tensor = _TransitionsOver.apply(*over)  # type: ignore[no-untyped-call]
@@ -151,7 +166,7 @@ def differentiable_log_transitions(
 
 
 class _TransitionsOver(Function):
-    """The function ``exp(Q Δ)`` of Q and gaps Δ for autograd, with the derivative in Q by ``path_integrals``."""
+    """The transition probabilities ``exp(Q Δ)`` over gaps Δ as an autograd function of the generator Q."""
 
     @staticmethod
     def forward(ctx: Any, generator: Tensor, gaps: Tensor) -> Tensor:
@@ -166,12 +181,13 @@ class _TransitionsOver(Function):
 
 
 def path_integrals(generator: Tensor, gaps: Tensor, weights: Tensor) -> Tensor:
-    """Return ``M_kl = Σ_Δ Σ_ij W_ij ∫_0^Δ P_ik(s) P_lj(Δ - s) ds``, summed over all gaps, ``(K, K)``.
+    """Return the derivative of ``Σ_Δ Σ_ij W_ij P_ij(Δ)`` by the generator, summed over all gaps, ``(K, K)``.
 
-    With a generator for each gap the sum over gaps is left out, and the result is ``(G, K, K)``.
+    P(Δ) are the transition probabilities over a gap Δ. The derivative is ``M_kl = Σ_Δ Σ_ij W_ij ∫_0^Δ P_ik(s) P_lj(Δ -
+    s) ds``. With a generator for each gap the sum over gaps is left out, and the result is ``(G, K, K)``.
 
     Args:
-        generator: Q, ``(K, K)`` float64, or one for each gap, ``(G, K, K)``.
+        generator: generator (transition rates), ``(K, K)`` float64, or one for each gap, ``(G, K, K)``.
         gaps: lengths of the gaps, ``(G,)``.
         weights: W, ``(G, K, K)``; zero where no path leads from i to j.
     """
@@ -188,13 +204,13 @@ def path_integrals(generator: Tensor, gaps: Tensor, weights: Tensor) -> Tensor:
 
 
 def expected_path(generator: Tensor, gaps: Tensor, transitions: Tensor) -> Tensor:
-    """Return the expected numbers of jumps, ``(K, K)``, with the expected times in each state on the diagonal.
+    """Return expected numbers of jumps from state to state within gaps, ``(K, K)``, and expected times in states.
 
-    With a generator for each gap they are those of each gap, ``(G, K, K)``.
+    The expected times are on the diagonal. With a generator for each gap they are those of each gap, ``(G, K, K)``.
 
     Args:
-        generator: Q, ``(K, K)`` float64, or one for each gap, ``(G, K, K)``; it may have more states after these, which
-            are never entered.
+        generator: generator (transition rates), ``(K, K)`` float64, or one for each gap, ``(G, K, K)``; it may have
+            more states after the K states of ``transitions``, which are never entered.
         gaps: lengths of the gaps, ``(G,)``, at least 0.
         transitions: expected transitions over each gap, ``(G, K, K)``; those whose probability is below 1e-290 are
             ignored.
@@ -211,7 +227,10 @@ def expected_path(generator: Tensor, gaps: Tensor, transitions: Tensor) -> Tenso
 
 
 def generator_of(rates: Tensor) -> Tensor:
-    """Return a generator ``(K, K)`` with ``rates`` off its diagonal, and the diagonal that makes rows sum to zero."""
+    """Return the generator ``(K, K)`` of a Markov jump process with the given rates off its diagonal.
+
+    Its diagonal makes rows sum to zero.
+    """
     generator = without_diagonal(rates)
     return generator - torch.diag(generator.sum(1))
 
@@ -222,10 +241,10 @@ def without_diagonal(matrix: Tensor) -> Tensor:
 
 
 def stationary_of_generator(generator: Tensor) -> Tensor:
-    """Return the stationary distribution ``π Q = 0`` of an irreducible process, ``(K,)``.
+    """Return the stationary distribution π of an irreducible Markov jump process, with ``π Q = 0``, ``(K,)``.
 
     It is computed by elimination without subtraction (Grassmann, Taksar and Heyman 1985). ``generator`` is Q,
-    ``(K, K)``.
+    ``(K, K)``, with rates off its diagonal.
 
     >>> stationary_of_generator(torch.tensor([[-0.1, 0.1], [0.3, -0.3]], dtype=torch.float64))
     tensor([0.7500, 0.2500], dtype=torch.float64)
@@ -246,10 +265,10 @@ def stationary_of_generator(generator: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ExponentialSeries:
-    """The powers of the uniformised matrix ``B / λ``, B = Q + λ I, of which ``exp(Q δ)`` of a short gap is a sum.
+    """The matrix powers of which the transition probabilities ``exp(Q δ)`` over a short gap δ are a weighted sum.
 
     Attributes:
-        rate: λ, the uniformisation rate.
+        rate: λ, the uniformization rate, of the matrix B = Q + λ I without negative entries.
         powers: powers 0 .. N of ``B / λ``, ``(N + 1, K, K)``, enough for the first ``N_TERMS`` terms of every entry.
     """
 
@@ -258,7 +277,7 @@ class ExponentialSeries:
 
     @classmethod
     def of(cls, generator: Tensor) -> ExponentialSeries:
-        """Compute the powers for the generator Q, ``(K, K)``: rates off the diagonal, and rows that sum to zero.
+        """Return the series for the generator Q, ``(K, K)``: rates off the diagonal, and rows that sum to zero.
 
         λ is the largest rate at which a state is left, or 1 if no state ever is.
         """
@@ -279,7 +298,10 @@ class ExponentialSeries:
         return cls(rate, torch.stack(powers))
 
     def split(self, size: int) -> Iterator[ExponentialSeries]:
-        """Yield this series without end, once for each part of ``size`` gaps, because all gaps share one generator."""
+        """Yield this series without end, once for each part of the gaps, because all gaps share one generator.
+
+        ``size``, the number of gaps in a part, is not read.
+        """
         return repeat(self)
 
     @property
@@ -296,9 +318,9 @@ class ExponentialSeries:
         return result
 
     def beliefs_over(self, log_alpha: Tensor, gaps: Tensor) -> Tensor:
-        """Return the log-probabilities of the states after a gap, ``(n, K)``, computed in compiled loops.
+        """Return the log-probabilities of the states of n sequences after gaps of time, ``(n, K)``, by compiled loops.
 
-        ``log_alpha`` are the log-probabilities before it, ``(n, K)``; ``gaps`` the gap of each row, ``(n,)``.
+        ``log_alpha`` are the log-probabilities before the gaps, ``(n, K)``; ``gaps`` the gap of each row, ``(n,)``.
         """
         from seqmodels.inference.chains import compiled_continuous_time
 
@@ -308,19 +330,25 @@ class ExponentialSeries:
         return torch.from_numpy(result)
 
     def coefficients(self, steps: Tensor) -> Tensor:
-        """Return the coefficients ``exp(-λ δ) (λ δ)^n / n!``, ``(G, N + 1)``, for short gaps δ = ``steps (G,)``."""
+        """Return the weights of the powers, ``exp(-λ δ) (λ δ)^n / n!``, for each of G short gaps δ, ``(G, N + 1)``.
+
+        ``steps (G,)`` are the gaps.
+        """
         n = torch.arange(len(self.powers), dtype=steps.dtype, device=steps.device)
         factorial = torch.lgamma(n + 1)
         x = (self.rate * steps)[:, None]
         return (torch.xlogy(n, x) - factorial - x).exp()
 
     def over_steps(self, steps: Tensor) -> Tensor:
-        """Return the transition probabilities over short gaps ``steps``, ``(G,)``, as ``(G, K, K)``."""
+        """Return the transition probabilities over short gaps of time, ``(G, K, K)``.
+
+        ``steps (G,)`` are the gaps, whose products with the rate are at most 1/2.
+        """
         summed = self.coefficients(steps) @ self.powers.flatten(1)
         return _normalised(summed.view(-1, *self.powers.shape[1:]))
 
     def derivative_over_steps(self, steps: Tensor, weights: Tensor) -> Tensor:
-        """Return the derivative of ``Σ W P`` by Q, ``(K, K)``, for transition probabilities P over short gaps.
+        """Return the derivative of ``Σ W P`` by the generator, ``(K, K)``, with P the transitions over short gaps.
 
         ``weights`` is W, ``(G, K, K)``, and ``steps (G,)`` the gaps.
         """
@@ -328,9 +356,9 @@ class ExponentialSeries:
         return self.derivative(summed.view(-1, *weights.shape[1:]))
 
     def derivative(self, weights: Tensor) -> Tensor:
-        """Return the derivative of ``Σ_n Σ_ij S_n,ij ((B / λ)^n)_ij`` by B, ``(K, K)``.
+        """Return the derivative of a weighted sum of the powers ``(B / λ)^n`` by B, ``(K, K)``.
 
-        ``weights`` is S, ``(N + 1, K, K)``.
+        ``weights (N + 1, K, K)`` has a weight for each entry of each power.
         """
         b, total = self.powers[1].mT, torch.zeros_like(self.powers[0])
         adjoint = torch.zeros_like(total)
@@ -342,11 +370,11 @@ class ExponentialSeries:
 
 @dataclass(frozen=True)
 class SeriesOfEach:
-    """The exponential series of short gaps, each of which has a generator of its own.
+    """The series of transition probabilities over short gaps of time, each of which has a generator of its own.
 
     Attributes:
-        generators: Q of each gap, ``(G, K, K)``.
-        rate: λ of each gap, ``(G,)``: the largest rate at which a state is left.
+        generators: generator (transition rates) of each gap, ``(G, K, K)``.
+        rate: uniformization rate λ of each gap, ``(G,)``: the largest rate at which a state is left.
     """
 
     generators: Tensor
@@ -360,7 +388,10 @@ class SeriesOfEach:
         return map(SeriesOfEach, self.generators.split(size), self.rate.split(size))
 
     def _uniformised(self, steps: Tensor) -> Tensor:
-        """Return ``(Q + λ I) δ`` of each gap δ in ``steps (G,)``, ``(G, K, K)``."""
+        """Return the matrix ``(Q + λ I) δ`` without negative entries for each gap δ, ``(G, K, K)``.
+
+        ``steps (G,)`` are the gaps.
+        """
         one = torch.eye(self.generators.shape[1]).to(self.generators)
         return (self.generators + self.rate[:, None, None] * one) * steps[:, None, None]
 
@@ -369,7 +400,10 @@ class SeriesOfEach:
         return self.generators.shape[1] - 1 + N_TERMS  # a state is reached by K - 1 jumps, or never
 
     def over_steps(self, steps: Tensor) -> Tensor:
-        """Return the transition probabilities over short gaps ``steps``, ``(G,)``, as ``(G, K, K)``."""
+        """Return the transition probabilities over short gaps of time, ``(G, K, K)``.
+
+        ``steps (G,)`` are the gaps, whose products with the rate are at most 1/2.
+        """
         b = self._uniformised(steps)
         term = total = torch.eye(b.shape[1]).to(b).expand_as(b)
         for n in range(1, self._n_terms + 1):
@@ -378,7 +412,7 @@ class SeriesOfEach:
         return _normalised(total)
 
     def derivative_over_steps(self, steps: Tensor, weights: Tensor) -> Tensor:
-        """Return the derivative of ``Σ W P`` by each gap's Q, ``(G, K, K)`` over short gaps.
+        """Return the derivative of ``Σ W P`` by each gap's generator, ``(G, K, K)``, over short gaps.
 
         P are the transition probabilities over ``steps (G,)``, and ``weights`` is W, ``(G, K, K)``. The n-th term of
         ``exp(B δ)``, ``T_n = T_n-1 B δ / n``, has the derivative ``L_n = (B' δ L_n-1 + W T'_n-1) / n``.
@@ -395,7 +429,7 @@ class SeriesOfEach:
 
 @dataclass(frozen=True)
 class Doubling:
-    """The transition probabilities over gaps as they were computed: over a short step, then squared several times.
+    """The transition probabilities over G gaps of time, computed over a short step and then squared several times.
 
     Attributes:
         series: exponential series of the process, or of the process of each gap.
@@ -412,7 +446,10 @@ class Doubling:
 
     @classmethod
     def over(cls, series: ExponentialSeries | SeriesOfEach, gaps: Tensor) -> Doubling:
-        """Compute the transition probabilities over ``gaps``, ``(G,)``; rows are renormalised after each doubling."""
+        """Return the transition probabilities over ``gaps (G,)``, computed by squaring those over short steps.
+
+        Rows are scaled to sum to one after each squaring.
+        """
         n_doublings = torch.ceil(torch.log2((series.rate * gaps / LONGEST_STEP).clamp(min=1.0)))
         steps = torch.ldexp(gaps, -n_doublings)
         p = series.over_steps(steps)
@@ -425,7 +462,7 @@ class Doubling:
         return cls(series, steps, n_doublings, each)
 
     def derivative(self, weights: Tensor) -> Tensor:
-        """Return the derivative of ``Σ W P`` by Q, ``(K, K)``, for transition probabilities P over the G gaps.
+        """Return the derivative of ``Σ W P`` by the generator, ``(K, K)``, with P the transition probabilities.
 
         ``weights`` is W, ``(G, K, K)``. With a generator for each gap the result is ``(G, K, K)``. Only non-negative
         terms are added, so that no digits are lost.

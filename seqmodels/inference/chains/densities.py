@@ -21,42 +21,51 @@ class Densities(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the densities: ``(N, K)`` or ``(R, N, K)``."""
+        """The shape of the densities: ``(N, K)`` or ``(R, N, K)``."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of the recursions: float32 or float64."""
+        """The precision of the recursions: float32 or float64."""
 
     @property
     def device(self) -> torch.device:
-        """Device that the densities are on."""
+        """The device that the densities are on."""
 
     def scaled(self, scratch: Scratch, flush: float) -> tuple[Tensor, Tensor]:
-        """Return the densities relative to the largest of each frame, ``(..., N, K)``, and the log of that largest.
+        """Return the densities relative to the largest of each frame, and the logarithm of that largest.
 
-        The second tensor is ``(..., N)`` float64, in nats. Scaled densities of at most ``flush`` become zero. The
-        results lie in the buffers of ``scratch``.
+        Args:
+            scratch: buffers, in which the results lie.
+            flush: scaled densities up to this become zero.
+
+        Returns:
+            Scaled densities, ``(..., N, K)``, and logarithms in nats, ``(..., N)`` float64.
         """
 
     def log(self) -> Tensor:
         """Return the log-densities in nats, ``(..., N, K)``."""
 
     def take(self, rows: Tensor) -> Densities:
-        """Return the densities of the frames ``rows`` of one chain."""
+        """Return the densities of the frames with the given packed rows, for one chain."""
 
     def double(self) -> Densities:
         """Return the densities of one chain in float64."""
 
     def chains(self, n: int) -> Densities:
-        """Split densities ``(N, R·K)`` by chain, for ``n`` = R chains, and return them as ``(R, N, K)``."""
+        """Return densities ``(N, R·K)`` of R = ``n`` chains as ``(R, N, K)``."""
 
     def chain(self, i: int) -> Densities:
-        """Return the densities of chain ``i`` of several chains."""
+        """Return the densities of chain number ``i``, where there are several chains."""
 
 
 @dataclass(frozen=True)
 class LogDensities:
-    """Densities given as logarithms ``log_b``, ``(N, K)`` nats; -inf where a state cannot have emitted the frame."""
+    """Densities of N frames in K states that are given as their logarithms.
+
+    Attributes:
+        log_b: log-densities in nats, ``(N, K)``, or ``(R, N, K)`` for R chains; -inf where a state cannot have emitted
+            the frame.
+    """
 
     log_b: Tensor
 
@@ -95,9 +104,11 @@ class LogDensities:
 
 @dataclass(frozen=True)
 class PowerDensities:
-    """Densities given as ``factor · 2^exponent``, each ``(..., K, N)`` for K states and N frames.
+    """Densities of N frames in K states that are given as ``factor · 2^exponent``.
 
-    Factors are of the order of one; None means that all are one.
+    Attributes:
+        exponent: exponents of two, ``(..., K, N)``.
+        factor: factors of the order of one, ``(..., K, N)``; None means that all are one.
     """
 
     exponent: Tensor
@@ -144,10 +155,11 @@ class PowerDensities:
 
 @dataclass(frozen=True)
 class TableDensities:
-    """Densities of V symbols in K states, looked up in a table; only the table is exponentiated.
+    """Densities of frames that are symbols, looked up in a table of their probabilities in each of K states.
 
-    ``log_table`` holds the log-probabilities of the symbols in nats, ``(..., V, K)``; ``symbols`` the symbol of each of
-    N frames, ``(N,)``.
+    Attributes:
+        log_table: log-probabilities of the V symbols in nats, ``(..., V, K)``.
+        symbols: symbol of each of N frames, ``(N,)``.
     """
 
     log_table: Tensor
@@ -172,10 +184,10 @@ class TableDensities:
         return b, peak.double().index_select(-1, self.symbols)
 
     def _look_up(self, by_symbol: Tensor, scratch: Scratch) -> Tensor:
-        """Return the scaled densities ``(..., N, K)`` of all frames from the table ``by_symbol``, ``(..., V, K)``.
+        """Return the scaled densities of all frames, ``(..., N, K)``, from those of the V symbols, ``(..., V, K)``.
 
-        In memory, one chain has a row of states for each frame; several chains have a row of frames for each state,
-        because batched matrix products read them so.
+        ``scratch`` has the buffers. In memory, one chain has a row of states for each frame; several chains have a row
+        of frames for each state, because batched matrix products read them so.
         """
         if by_symbol.dim() == 2:
             return torch.index_select(
@@ -215,10 +227,10 @@ def _double(peak: Tensor, scratch: Scratch) -> Tensor:
 
 
 def clamped(densities: Densities, states: Tensor) -> LogDensities:
-    """Return densities that are zero in every state but the known or allowed ones, for inference given these states.
+    """Return densities that are zero in all states but known or allowed ones, for inference given these states.
 
-    ``states`` is the known state of each of N frames, ``(N,)``, negative if it is unknown; or the allowed states, ``(N,
-    K)`` bool.
+    ``states`` is the known state of each of N frames, ``(N,)``, negative if it is unknown; or the allowed states,
+    ``(N, K)`` bool.
     """
     log_b = densities.log()
     return LogDensities(log_b.masked_fill(~possible_states(states, log_b.shape[-1]), -torch.inf))

@@ -37,24 +37,26 @@ def forced_alignment(
     groups: Sequence[Groups],
     lengths: Lengths | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the best path of states of each sequence through its ``groups``, and the group that each frame is in.
+    """Return the most probable path of each sequence through given groups of states, in their order.
 
-    Among equally probable alignments, the result is the one whose last groups begin latest; among those, the one with
-    the first states of each group, decided from the last frame backwards.
+    The path stays in each group for at least one frame; it starts in the first group and ends in the last. Among
+    equally probable alignments, the result is the one whose last groups begin latest; among those, the one with the
+    first states of each group, decided from the last frame backwards.
 
     Args:
-        initial: distribution of the first state, ``(K,)`` or ``(n, K)``.
-        transition: transition probabilities, ``(K, K)``.
-        log_b: log-densities in nats, ``(N, K)``: the frames of all sequences, one sequence after the other.
-        final: probability of the end after each state, ``(K,)``; None if the end is no event.
-        groups: for each sequence, a list with the states of each position, which differ within a position; at least one
-            position.
+        initial: distribution of the first state p(z_1) over K states, ``(K,)``, or ``(n, K)`` with one row for each of
+            n sequences.
+        transition: transition probabilities p(z_t+1 = j | z_t = i), ``(K, K)``.
+        log_b: log-densities log p(x_t | z_t) in nats, ``(N, K)``, float32 or float64: the frames of all sequences, one
+            sequence after the other.
+        final: probability that the sequence ends after each state, ``(K,)``; None if the length has no probability.
+        groups: for each sequence a list of groups, at least one, each a list of different states.
         lengths: number of frames of each sequence, ``(n,)``; None if all N frames belong to one sequence.
 
     Returns:
-        The position of each frame, ``(N,)`` int64; its state, ``(N,)`` int64; and log p(path, x) of each sequence in
-        nats, ``(n,)`` float64. A sequence that no such path explains has -inf, and its positions and states mean
-        nothing.
+        The position of each frame's group in the list, ``(N,)`` int64; its state, ``(N,)`` int64; and log p(path, x) of
+        each sequence in nats, ``(n,)`` float64. A sequence without such a path has -inf, and its positions and states
+        are arbitrary.
 
     Raises:
         ValueError: If a shape or precision does not fit, a sequence has no groups, or a group has no state.
@@ -76,9 +78,15 @@ def forced_alignment(
 
 @torch.no_grad()
 def best_alignments(trellis: Trellis, groups: Sequence[Groups]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return position and state of each frame, each ``(N,)``, and log p(path, x) of the best paths, ``(n,)``.
+    """Return the most probable path of each sequence of a trellis through given groups of states.
 
-    ``trellis`` has one chain; ``groups`` has, for each sequence, the states of each position.
+    Args:
+        trellis: the problem of inference, with one chain.
+        groups: for each sequence a list of groups, each a list of states.
+
+    Returns:
+        The position of each frame's group, ``(N,)``, its state, ``(N,)``, and log p(path, x) of each sequence in nats,
+            ``(n,)``.
     """
     lengths = trellis.segments.lengths
     positions, states = (torch.zeros(int(lengths.sum()), dtype=torch.int64, device=lengths.device) for _ in range(2))
@@ -98,9 +106,11 @@ def best_alignments(trellis: Trellis, groups: Sequence[Groups]) -> tuple[Tensor,
 
 
 def _parts(lengths: list[int], groups: Sequence[Groups]) -> Iterator[list[int]]:
-    """Yield lists of the numbers of sequences of similar lengths, as many as memory can hold.
+    """Yield lists of numbers of sequences of similar lengths, as many at once as memory can hold.
 
-    ``lengths`` is the number of frames of each sequence; ``groups`` has the states of each of its positions.
+    Args:
+        lengths: number of frames of each sequence.
+        groups: groups of states of each sequence.
     """
     part: list[int] = []
     S = G = n_frames = 0
@@ -137,11 +147,11 @@ class _Padded:
         return cls(states.clamp(min=0), states >= 0, torch.tensor([len(each) - 1 for each in groups], device=device))
 
     def arcs(self, transition: Tensor) -> Tensor:
-        """Return the scores of the transitions into each state of each group, ``(n, S, G, 2G)``.
+        """Return the log-probabilities of the transitions into each state of each group, ``(n, S, G, 2G)``.
 
         The last axis holds first the states of the group before, then the states of the same group. ``transition``
-        holds the scores of all transitions, ``(K, K)``; or ``(m, K, K)``, one table for each of the first m sequences,
-        and the result is then for these m alone. Transitions from or to padding have -inf.
+        holds those of all transitions, ``(K, K)``; or ``(m, K, K)``, one matrix for each of the first m sequences, and
+        the result is then for these m alone. Transitions from or to padding have -inf.
         """
         m = len(self.states) if transition.dim() == 2 else len(transition)
         states, is_state = self.states[:m], self.is_state[:m]
@@ -157,9 +167,13 @@ class _Padded:
 
 
 def _align(trellis: Trellis, padded: _Padded) -> tuple[Tensor, Tensor, Tensor]:
-    """Return position and state of each packed row, ``(N,)``, and True for sequences with a path, ``(n,)`` by rank.
+    """Return group and state of each packed row, ``(N,)``, and True for sequences that have a path, ``(n,)``.
 
-    The sequences of ``trellis`` must not be cut into segments.
+    The last result is by rank (longest first).
+
+    Args:
+        trellis: problem of inference, whose sequences must not be cut into segments.
+        padded: groups of states of each sequence, by rank.
     """
     packing, (n, S, G) = trellis.packing, padded.states.shape
     arcs = padded.arcs(on_grid(trellis.transition.log()))  # read only where transitions are the same at all steps
@@ -192,7 +206,7 @@ def _align(trellis: Trellis, padded: _Padded) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _trace(trellis: Trellis, padded: _Padded, psi: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-    """Return position and state of each of N packed rows, ``(N,)``, by following ``psi`` back from the last frames.
+    """Return group and state of each of N packed rows, ``(N,)``, by following ``psi`` back from the last frames.
 
     ``psi`` says for each row and state from which state the best path comes. ``last``, ``(n,)`` by rank (longest
     first), is the index of the last state within the last group.

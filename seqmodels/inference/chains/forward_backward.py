@@ -39,21 +39,23 @@ Pass = Callable[[Trellis], Result]
 def forward_backward(
     initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None, *, lengths: Lengths | None = None
 ) -> Posterior:
-    """Run the E-step of Baum and Welch: compute p(z_t | x) and the expected transitions, starts and ends.
+    """Return the probabilities of the states given the whole sequence, and expected transitions (the E-step).
 
     Args:
-        initial: distribution of the first state p(z_1), ``(K,)``, or ``(n, K)`` with one row for each sequence.
+        initial: distribution of the first state p(z_1) over K states, ``(K,)``, or ``(n, K)`` with one row for each of
+            n sequences.
         transition: transition probabilities p(z_t+1 = j | z_t = i), ``(K, K)``, the same at all times; with ``final``,
             ``transition.sum(1) + final == 1``.
         log_b: log-densities log p(x_t | z_t) in nats, ``(N, K)``: the frames of all sequences, one sequence after the
             other. float32 or float64, which sets the precision; its device is the device of the computation. For a
             padded batch ``(B, T, K)`` with a mask ``(B, T)``, pass ``log_b[mask]``.
-        final: probability of the end after each state, ``(K,)``; None if the end is no event.
+        final: probability that the sequence ends after each state, ``(K,)``; None if the length has no probability.
         lengths: number of frames of each sequence, ``(n,)``; None if all N frames belong to one sequence.
 
     Returns:
-        The posterior: ``log_prob`` (n,), ``gamma`` (N, K) in the order of ``log_b``, ``xi`` (K, K), ``initial`` (K,)
-        and ``final`` (K,).
+        The posterior, with fields ``log_prob`` (n,), log p(x) of each sequence in nats; ``gamma`` (N, K), p(z_t | x) in
+        the order of ``log_b``; and expected numbers over all sequences of transitions, ``xi`` (K, K), of first states,
+        ``initial`` (K,), and of last states, ``final`` (K,).
 
     Raises:
         ValueError: If a sequence has probability zero (the message names it), or a shape or precision does not fit.
@@ -80,8 +82,18 @@ def smooth(
 ) -> Tensor:
     """Return the probabilities of the states given the whole sequence, p(z_t | x_1 .. x_T), shape ``(N, K)``.
 
-    The arguments ``initial``, ``transition``, ``log_b``, ``final`` and ``lengths``, and the errors, are the same as in
-    ``forward_backward``.
+    Args:
+        initial: distribution of the first state p(z_1) over K states, ``(K,)``, or ``(n, K)`` with one row for each of
+            n sequences.
+        transition: transition probabilities p(z_t+1 = j | z_t = i), ``(K, K)``; with ``final``,
+            ``transition.sum(1) + final == 1``.
+        log_b: log-densities log p(x_t | z_t) in nats, ``(N, K)``, float32 or float64: the frames (steps) of all
+            sequences, one sequence after the other.
+        final: probability that the sequence ends after each state, ``(K,)``; None if the length has no probability.
+        lengths: number of frames of each sequence, ``(n,)``; None if all N frames belong to one sequence.
+
+    Raises:
+        ValueError: If a sequence has probability zero (the message names it), or a shape or precision does not fit.
 
     >>> even, b = torch.full((2, 2), 0.5), torch.tensor([[0.9, 0.1], [0.2, 0.8]])
     >>> smooth(even[0], even, b.log())
@@ -95,17 +107,24 @@ def smooth(
 def filter(
     initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None, *, lengths: Lengths | None = None
 ) -> Filtered:
-    """Run the forward pass: compute p(z_t | x_1 .. x_t) after each frame, and the increments of log p(x).
+    """Return the probabilities of the states given the frames so far, and the log-probability of each frame.
 
-    The arguments ``initial``, ``transition``, ``log_b``, ``final`` and ``lengths`` are the same as in
-    ``forward_backward``. A row of ``initial``, ``(n, K)``, may be the prediction of an earlier part of the sequence,
-    ``alpha[-1] @ transition``: the pass then continues from there. With ``final``, every increment includes the
-    probability of not having ended yet.
+    Args:
+        initial: distribution of the first state p(z_1) over K states, ``(K,)``, or ``(n, K)`` with one row for each of
+            n sequences. A row may be the prediction after an earlier part of a sequence, ``alpha[-1] @ transition``:
+            the pass then continues from there.
+        transition: transition probabilities p(z_t+1 = j | z_t = i), ``(K, K)``; with ``final``,
+            ``transition.sum(1) + final == 1``.
+        log_b: log-densities log p(x_t | z_t) in nats, ``(N, K)``, float32 or float64: the frames (steps) of all
+            sequences, one sequence after the other.
+        final: probability that the sequence ends after each state, ``(K,)``; every step then includes the probability
+            of not having ended yet. None if the length has no probability.
+        lengths: number of frames of each sequence, ``(n,)``; None if all N frames belong to one sequence.
 
     Returns:
-        The filtered beliefs: ``alpha`` (N, K); ``steps`` (N,), log p(x_t | x_<t) in nats; ``ends`` (n,), log p(end |
-        x), or None if the end is no event. An impossible frame and all frames after it have step -inf and alpha of
-        zeros.
+        The filtered beliefs: ``alpha`` (N, K), p(z_t | x_1 .. x_t); ``steps`` (N,), log p(x_t | x_<t) in nats; ``ends``
+            (n,), log p(end | x), or None without ``final``. An impossible frame and all frames after it have step -inf
+            and alpha of zeros.
 
     Raises:
         ValueError: If a shape or precision does not fit.
@@ -122,7 +141,10 @@ def filter(
 
 
 def refuse_impossible(log_prob: Tensor) -> None:
-    """Raise ``ValueError`` naming the first sequence whose ``log_prob`` is -inf, if there is one."""
+    """Raise ``ValueError`` if a sequence has probability zero; the message has the number of the first such sequence.
+
+    ``log_prob (n,)`` is the log-probability of each sequence.
+    """
     impossible = (log_prob == -torch.inf).nonzero()[:, 0].tolist()
     if impossible:
         raise ValueError(
@@ -135,9 +157,10 @@ def refuse_impossible(log_prob: Tensor) -> None:
 
 
 def forward_pass(trellis: Trellis) -> Filtered:
-    """Return p(z_t | x_<=t) and log p(x_t | x_<t) for the packed rows of a trellis.
+    """Return p(z_t | x_<=t) and log p(x_t | x_<t) for the packed rows of a trellis (a problem of inference).
 
-    ``ends``, log p(end | x), is 0 where the end is no event.
+    ``ends``, log p(end | x), is 0 where the length has no probability. Sequences for which scaled numbers fail are
+    computed again in higher precision or in logarithms.
     """
     if trellis.log_transitions is not None:
         return log_space.forward_pass(trellis)
@@ -154,9 +177,11 @@ def forward_pass(trellis: Trellis) -> Filtered:
 
 
 def forward_backward_pass(trellis: Trellis) -> Posterior:
-    """Return p(z_t | x) for the packed rows of a trellis, log p(x), and expected transitions, starts and ends.
+    """Return p(z_t | x) for the packed rows of a trellis (a problem of inference), log p(x) and expected counts.
 
-    A sequence of probability zero has ``log_prob`` -inf and adds nothing to the sums over sequences.
+    Counts are those of transitions, first states and last states. A sequence of probability zero has ``log_prob`` -inf
+    and adds nothing to them. Sequences for which scaled numbers fail are computed again in higher precision or in
+    logarithms.
     """
     if trellis.log_transitions is not None:
         return log_space.forward_backward_pass(trellis)
@@ -177,7 +202,7 @@ def _recompute(
     """Replace the results of the sequences for which a pass failed, by a pass that is more exact and slower.
 
     Args:
-        trellis: the problem.
+        trellis: the problem of inference.
         result: the results of the pass, which are changed in place.
         failed: True for each sequence that failed in each chain, ``(..., n)``.
         run: the pass that failed. It is tried again in float64 with exact segments, where it may call this function in

@@ -13,9 +13,9 @@ from seqmodels.inference.chains.log_weights import safe_log
 
 
 def log_transitions(transition: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
-    """Return the log-probabilities of the transitions into each of N steps, ``(N, K, K)``.
+    """Return log-probabilities of transitions that depend on inputs, into each of N steps, ``(N, K, K)``.
 
-    Their gradients are zero at structural zeros.
+    They are a multinomial logistic regression. Gradients are zero where a transition is impossible.
 
     Args:
         transition: transition probabilities for inputs of zero, ``(K, K)``; a zero here is a zero at every step.
@@ -35,9 +35,9 @@ def log_transitions(transition: Tensor, slopes: Tensor, inputs: Tensor) -> Tenso
 
 
 def log_initial(initial: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
-    """Return the log-probabilities of the first state of each of n sequences, ``(n, K)``.
+    """Return log-probabilities of the first state that depend on inputs, for n sequences, ``(n, K)``.
 
-    Their gradients are zero at structural zeros.
+    They are a multinomial logistic regression. Gradients are zero where a state is impossible.
 
     Args:
         initial: distribution of the first state for inputs of zero, ``(K,)``.

@@ -33,13 +33,14 @@ MOST_TERMS_COMPILED = 1 << 14  # number of sums at one time above which tensor o
 
 @dataclass(frozen=True)
 class LaggedStatesTrellis:
-    """The problem of inference on n packed sequences of N rows, whose densities depend on the last p + 1 of K states.
+    """A problem of inference in chains whose densities depend on the last p + 1 states (lagged states).
 
     Attributes:
-        log_initial: log p(z_1), ``(n, K)`` by rank (longest first).
-        log_transition: log-probabilities of the transitions, ``(K, K)``, or ``(N, K, K)`` those into each row; the
-            values of first rows are not read.
-        log_final: log p(end | z_T), ``(K,)``; None if the end is no event.
+        log_initial: log-probabilities of the first of K states, ``(n, K)`` for n sequences by rank (longest first).
+        log_transition: log-probabilities of the transitions, ``(K, K)``, or those into each of N packed rows,
+            ``(N, K, K)``; the values of first rows are not read.
+        log_final: log-probability that the sequence ends after each state, ``(K,)``; None if the length has no
+            probability.
         log_b: log p(x_t | z_t, earlier states), ``(N, K, M)`` float64, for the M = K^p combinations of earlier states,
             or ``(N, K, 1)`` if they depend on no earlier state, where p = 1.
         packing: how the N rows make up the n sequences.
@@ -53,30 +54,30 @@ class LaggedStatesTrellis:
 
     @property
     def n_states(self) -> int:
-        """K, the number of states of one step."""
+        """The number K of states of one step."""
         return self.log_b.shape[1]
 
     @property
     def log_a(self) -> Tensor:
-        """Log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows."""
+        """The log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows."""
         return self.log_transition[None] if self.log_transition.dim() == 2 else self.log_transition
 
     @property
     def log_ends(self) -> Tensor:
-        """Log-probability of the end after each state, ``(n, K)``; zeros if the end is no event."""
+        """The log-probability of the end after each state, ``(n, K)``; zeros if the length has no probability."""
         log_final = self.log_b.new_zeros(self.n_states) if self.log_final is None else self.log_final
         return log_final.expand(self.packing.n_sequences, -1)
 
 
 @dataclass(frozen=True)
 class LaggedStatesFiltered:
-    """Results of a forward pass with N rows, K states and M = K^p tuples of p earlier states.
+    """The result of a forward pass with N packed rows, K states and M = K^p tuples of p earlier states.
 
     Attributes:
         log_alpha: log p(z_t, earlier states | x_1 .. x_t), ``(N, K, M)``; -inf from an impossible step on.
         steps: log p(x_t | x_<t) in nats, ``(N,)`` float64.
-        ends: log p(end | x) of each sequence in the caller's order, ``(n,)``; 0 if the end is no event, and -inf for a
-            sequence of probability zero.
+        ends: log p(end | x) of each sequence in the caller's order, ``(n,)``; 0 if the length has no probability, and
+            -inf for a sequence of probability zero.
     """
 
     log_alpha: Tensor
@@ -85,20 +86,20 @@ class LaggedStatesFiltered:
 
     @property
     def log_beliefs(self) -> Tensor:
-        """log p(z_t | x_1 .. x_t), ``(N, K)``."""
+        """The log-probability of each state given the steps so far, log p(z_t | x_1 .. x_t), ``(N, K)``."""
         return torch.logsumexp(self.log_alpha, 2)
 
 
 @dataclass(frozen=True)
 class LaggedStatesPosterior:
-    """Results of forward-backward with N rows, K states and M = K^p tuples of p earlier states.
+    """The result of forward-backward with N packed rows, K states and M = K^p tuples of p earlier states.
 
     Attributes:
-        log_prob: log p(x) in nats, ``(n,)`` in the caller's order.
+        log_prob: log p(x) of each sequence in nats, ``(n,)`` in the caller's order.
         gamma: p(z_t, earlier states | x), ``(N, K, M)``.
         transitions: p(z_t-1 = i, z_t = j | x), ``(N, K, K)``; zeros in first rows.
-        initial: expected number of first states, ``(K,)``.
-        final: expected number of last states, ``(K,)``.
+        initial: expected number of sequences that begin in each state, ``(K,)``.
+        final: expected number of sequences that end in each state, ``(K,)``.
     """
 
     log_prob: Tensor
@@ -112,7 +113,9 @@ class LaggedStatesPosterior:
 
 
 def tuples(n_states: int, order: int, device: torch.device | str = "cpu") -> Tensor:
-    """Return the states of each tuple of p + 1 = ``order`` + 1 states, ``(K^(p+1), p + 1)``, the newest first.
+    """Return all tuples of p + 1 of K states, the newest state first, ``(K^(p + 1), p + 1)``.
+
+    ``n_states`` is K and ``order`` is p.
 
     >>> tuples(2, 1).tolist()
     [[0, 0], [0, 1], [1, 0], [1, 1]]
@@ -122,9 +125,10 @@ def tuples(n_states: int, order: int, device: torch.device | str = "cpu") -> Ten
 
 
 def first_tuples(log_initial: Tensor, n_earlier: int) -> Tensor:
-    """Return the log-probabilities of a first state and earlier states, ``(n, K, M)``, from ``log_initial (n, K)``.
+    """Return the log-probabilities of a first state together with its earlier states, ``(n, K, M)``.
 
-    ``n_earlier`` is M. Before the first step all earlier states are written as state 0; other combinations have -inf.
+    ``log_initial (n, K)`` are those of the first state, and ``n_earlier`` is M, the number of combinations of earlier
+    states. Before the first step all earlier states are written as state 0; other combinations have -inf.
     """
     first = log_initial.new_full((*log_initial.shape, n_earlier), -torch.inf)
     first[..., 0] = log_initial
@@ -132,10 +136,10 @@ def first_tuples(log_initial: Tensor, n_earlier: int) -> Tensor:
 
 
 def next_tuples(log_alpha: Tensor, log_a: Tensor) -> Tensor:
-    """Return the predicted log-probabilities of state and earlier states at the next step, ``(n, K, M)``.
+    """Return the predicted log-probabilities of the next state together with its earlier states, ``(n, K, M)``.
 
-    ``log_alpha`` are the log-probabilities at this step, ``(n, K, M)``; ``log_a`` the log transition probabilities,
-    ``(1, K, K)`` or ``(n, K, K)``.
+    ``log_alpha (n, K, M)`` are the log-probabilities of a state and the M combinations of its earlier states at this
+    step; ``log_a`` the log transition probabilities, ``(1, K, K)`` or ``(n, K, K)``.
     """
     return _joined(without_oldest(log_alpha), log_a)
 
@@ -168,14 +172,17 @@ def _joined(merged: Tensor, log_a: Tensor) -> Tensor:
 
 
 def forward_pass(trellis: LaggedStatesTrellis) -> LaggedStatesFiltered:
-    """Run the forward pass: compute the distribution of the last p + 1 states after each step."""
+    """Run the forward pass: compute the distribution of the last p + 1 states given the steps so far."""
     log_b, peak = _relative(trellis.log_b)
     log_alpha, log_scale, _ = forward(trellis.packing, trellis.log_a, log_b, trellis.log_initial)
     return LaggedStatesFiltered(log_alpha, log_scale + peak, _log_end(trellis, log_alpha))
 
 
 def forward_backward_pass(trellis: LaggedStatesTrellis) -> LaggedStatesPosterior:
-    """Run the E-step; a sequence of probability zero has ``log_prob`` -inf and adds nothing to the expected counts."""
+    """Run forward-backward (the E-step) over sequences whose densities depend on the last p + 1 states.
+
+    A sequence of probability zero has ``log_prob`` -inf and adds nothing to the expected counts.
+    """
     packing = trellis.packing
     log_b, peak = _relative(trellis.log_b)
     ran = log_alpha, log_scale, _ = forward(packing, trellis.log_a, log_b, trellis.log_initial)
@@ -187,12 +194,15 @@ def forward_backward_pass(trellis: LaggedStatesTrellis) -> LaggedStatesPosterior
 
 
 def _log_end(trellis: LaggedStatesTrellis, log_alpha: Tensor) -> Tensor:
-    """Return log p(end | x) of each sequence, ``(n,)``, from the ``log_alpha`` of ``LaggedStatesFiltered``."""
+    """Return the log-probability that each of n sequences ends after its last step, log p(end | x), ``(n,)``.
+
+    ``log_alpha (N, K, M)`` are the results of the forward pass.
+    """
     return torch.logsumexp(torch.logsumexp(log_alpha[trellis.packing.last], 2) + trellis.log_ends, 1)
 
 
 def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Run the forward pass over the last p + 1 of K states; M = K^p is the number of combinations of p states.
+    """Run the forward pass over tuples of the last p + 1 of K states; M = K^p combinations are of earlier states.
 
     Args:
         packing: packing of the N rows.
@@ -236,10 +246,13 @@ def backward(
     log_scale: Tensor,
     merged: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Run the backward pass.
+    """Run the backward pass over tuples of the last p + 1 of K states; M = K^p combinations are of earlier states.
 
     Args:
-        packing, log_a, log_b: arguments of ``forward``.
+        packing: packing of the N rows.
+        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows.
+        log_b: log-densities less the largest of their row, ``(N, K, M)``, or ``(N, K, 1)`` if they depend on no earlier
+            state.
         log_end: log-probabilities of the end after each state, ``(n, K)`` by rank (longest first).
         log_alpha, log_scale, merged: results of ``forward``.
 
@@ -277,9 +290,9 @@ def _into(log_a: Tensor, low: int, high: int) -> Tensor:
 
 
 def runs_compiled(packing: Packing, log_b: Tensor) -> bool:
-    """Return True if the arithmetic at each time is so little that compiled loops are faster than tensors.
+    """Return True if there is so little arithmetic at each time that compiled loops are faster than tensors.
 
-    ``log_b`` is explained in ``forward``.
+    ``log_b`` are the packed log-densities, ``(N, K, M)``.
     """
     n_rows, k, depth = log_b.shape
     few_terms = n_rows * k * max(k, depth) <= len(packing.batch_sizes) * MOST_TERMS_COMPILED
@@ -287,7 +300,11 @@ def runs_compiled(packing: Packing, log_b: Tensor) -> bool:
 
 
 def best_paths(trellis: LaggedStatesTrellis) -> tuple[list[Tensor], Tensor]:
-    """Return the most probable path of states of each sequence, ``(T,)``, and log p(path, x), ``(n,)`` (Viterbi)."""
+    """Return the most probable path of states of each sequence and its log-probability (Viterbi).
+
+    Returns:
+        Paths ``(T,)``, one for each sequence, and log p(path, x) in nats, ``(n,)``.
+    """
     packing, log_a, log_b = trellis.packing, trellis.log_a, trellis.log_b
     if runs_compiled(packing, log_b):
         from seqmodels.inference.chains import compiled_lagged_states
@@ -320,9 +337,10 @@ def best_paths(trellis: LaggedStatesTrellis) -> tuple[list[Tensor], Tensor]:
 
 
 def sample_paths(trellis: LaggedStatesTrellis, n: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
-    """Draw ``n`` paths of each sequence, ``(T, n)``, from p(z | x), and return them with log p(x), ``(n_sequences,)``.
+    """Draw ``n`` paths of states of each sequence from p(z | x), and return them with log p(x).
 
-    A sequence whose log p(x) is -inf has no path, and the states returned for it mean nothing.
+    Paths are ``(T, n)`` for each sequence, and log p(x) is ``(n_sequences,)`` in nats. A sequence whose log p(x) is
+    -inf has no path, and its states are arbitrary.
     """
     filtered, packing = forward_pass(trellis), trellis.packing
     n_rows, k, m = trellis.log_b.shape

@@ -38,15 +38,17 @@ def list_viterbi(
     k: int,
     lengths: Lengths | None = None,
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return the ``k`` best paths of states of each sequence, the best first.
+    """Return the ``k`` most probable paths of hidden states of each sequence, the best first.
 
     Paths whose log-probabilities differ by less than the rounding, T 2^-36 nats for T frames, may come in any order.
 
     Args:
-        initial: distribution of the first state, ``(K,)`` or ``(n, K)``.
-        transition: transition probabilities, ``(K, K)``.
-        log_b: log-densities in nats, ``(N, K)``: the frames of all sequences, one sequence after the other.
-        final: probability of the end after each state, ``(K,)``; None if the end is no event.
+        initial: distribution of the first state p(z_1) over K states, ``(K,)``, or ``(n, K)`` with one row for each of
+            n sequences.
+        transition: transition probabilities p(z_t+1 = j | z_t = i), ``(K, K)``.
+        log_b: log-densities log p(x_t | z_t) in nats, ``(N, K)``, float32 or float64: the frames of all sequences, one
+            sequence after the other.
+        final: probability that the sequence ends after each state, ``(K,)``; None if the length has no probability.
         k: number of paths, at least 1.
         lengths: number of frames of each sequence, ``(n,)``; None if all N frames belong to one sequence.
 
@@ -69,9 +71,10 @@ def list_viterbi(
 
 @torch.no_grad()
 def k_best_paths(trellis: Trellis, k: int) -> list[tuple[Tensor, Tensor]]:
-    """Return the ``k`` best paths of each sequence of one chain, ``(m, T)``, and log p(path, x), ``(m,)``.
+    """Return the ``k`` most probable paths of each sequence, ``(m, T)``, and log p(path, x) in nats, ``(m,)``.
 
-    m is ``k``, or less if fewer paths have a probability above zero.
+    m is ``k``, or less if fewer paths have a probability above zero. ``trellis`` is the problem of inference, with one
+    chain.
     """
     log_b, packing, lengths = trellis.densities.log(), trellis.packing, trellis.segments.lengths.tolist()
     deltas = torch.empty(log_b.shape, dtype=torch.float64, device=log_b.device)
@@ -104,11 +107,11 @@ def k_best_paths(trellis: Trellis, k: int) -> list[tuple[Tensor, Tensor]]:
 
 @dataclass(frozen=True)
 class _Scores:
-    """Viterbi scores of one sequence of T frames and K states, to compute what deviations from a path cost.
+    """The Viterbi scores of one sequence of T frames and K states, which give the cost of deviating from a path.
 
     Attributes:
-        into: log-probabilities of the transitions into step t, ``into[t, j, i] = log a_ij``, ``(T, K, K)``; or ``(1, K,
-            K)`` if they are the same at all steps.
+        into: log-probabilities of the transitions into step t, ``into[t, j, i] = log a_ij``, ``(T, K, K)``; or
+            ``(1, K, K)`` if they are the same at all steps.
         delta: scores of the best paths to each state, ``(T, K)``.
         psi: the state before, on the best path to each state, ``(T, K)``.
         ends: log-probabilities of the end after each state, ``(K,)``.
@@ -120,10 +123,11 @@ class _Scores:
     ends: np.ndarray
 
     def deviations(self, path: np.ndarray, before: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the ``m`` best ways to leave ``path`` at a time before ``before``: their losses, times and states.
+        """Return the ``m`` best deviations from ``path`` before the time ``before``: their losses, times and states.
 
         A path deviates at time t if it is in another state there, equals ``path`` later and has the best past. Its loss
-        is the log-probability that it has less. Before ``before``, ``path`` must be the best past of its later states.
+        is by how much its log-probability is less. Before ``before``, ``path`` must be the best past of its later
+        states.
         """
         after = path[1 : before + 1]
         rows = np.zeros_like(after) if len(self.into) == 1 else np.arange(1, len(after) + 1)
@@ -142,7 +146,7 @@ class _Scores:
         return losses[t, i][order], t[order], i[order]
 
     def deviating(self, path: np.ndarray, t: int, i: int) -> np.ndarray:
-        """Return the path that is in state ``i`` at time ``t``, equals ``path`` later and has the best past."""
+        """Return the path that is in state ``i`` at time ``t``, equals ``path`` later and is the best before ``t``."""
         result = path.copy()
         result[t] = i
         for s in range(t, 0, -1):
@@ -155,10 +159,10 @@ class _Scores:
 
 @dataclass(frozen=True)
 class _Deviations:
-    """Ways to leave one path, in order of the log-probability that each loses.
+    """The deviations from one path, in order of the log-probability that each loses.
 
     ``losses`` are relative to the best path of the sequence, so that they include the loss of ``path``; ``times`` and
-    ``states`` say at which time and to which state each deviates.
+    ``states`` say at which time and to which state each deviates. ``scores`` are the Viterbi scores of the sequence.
     """
 
     scores: _Scores
@@ -197,14 +201,14 @@ class _Candidate:
 
 
 def _from_the_last(path: np.ndarray) -> bytes:
-    """Return the states in reverse order as bytes whose lexicographic order is that of the reversed paths."""
+    """Return the states of a path in reverse order as bytes, which sort as the reversed paths do."""
     return path[::-1].astype(">i4").tobytes()
 
 
 def _paths_of(scores: _Scores, best: np.ndarray, k: int) -> np.ndarray:
-    """Return the ``k`` best paths of a sequence, ``(m, T)``, the first of which is ``best``.
+    """Return the ``k`` most probable paths of a sequence, ``(m, T)``, the first of which is ``best``.
 
-    m is less than ``k`` if there are no more paths.
+    m is less than ``k`` if there are no more paths. ``scores`` are the Viterbi scores of the sequence.
     """
     paths = [best]
     candidates: list[_Candidate] = []

@@ -32,11 +32,12 @@ MOST_PRODUCTS_COMPILED = 1 << 17  # multiplications at one time above which tens
 
 @dataclass(frozen=True, eq=False)
 class LogProduct:
-    """The operation ``log(exp(rows) @ matrix)``: one step of a chain on log-probabilities, exact at any magnitude.
+    """A matrix product on log-probabilities, ``log(exp(rows) @ matrix)``, that is exact at any magnitude.
 
-    Each row is scaled by its largest entry, and multiplied by the matrix. Entries of the product that are not tiny are
-    exact, because what underflowed is less than their rounding. The others are computed again as sums of exponentials
-    at their own scale, unless they are truly zero.
+    It is one step of a chain, if the matrix has the transition probabilities. Each row is scaled by its largest entry,
+    and multiplied by the matrix. Entries of the product that are not tiny are exact, because what underflowed is less
+    than their rounding. The others are computed again as sums of exponentials at their own scale, unless they are truly
+    zero.
 
     Attributes:
         matrix: matrix without negative entries, ``(K, K)`` float64, or ``(n, K, K)`` with one for each row.
@@ -68,17 +69,17 @@ class LogProduct:
 
     @property
     def least_exact(self) -> float:
-        """Smallest sum over states that is exact in scaled numbers."""
+        """The smallest sum over states that is exact when it is computed from scaled numbers."""
         return LEAST_EXACT * self.matrix.shape[-1]
 
     @cached_property
     def _is_never_tiny(self) -> bool:
-        """True if the largest entry of any row adds enough to every state for the scaled product to be exact."""
+        """True if every entry of the matrix is so large that scaled products are always exact."""
         return self.matrix.dim() == 2 and bool(self.matrix.amin() > self.least_exact)
 
     @cached_property
     def _positive(self) -> Tensor:
-        """1 where the matrix is positive and 0 elsewhere, as float64."""
+        """A matrix with 1 where ``matrix`` is positive and 0 elsewhere, float64."""
         return (self.matrix > 0).double()
 
     def _is_positive(self, rows: Tensor) -> Tensor:
@@ -89,9 +90,9 @@ class LogProduct:
         return torch.bmm(positive.unsqueeze(1), self._positive).squeeze(1) > 0
 
     def _exact(self, rows: Tensor, entries: Tensor) -> Tensor:
-        """Return entries of the product, ``(m,)``, each summed in logarithms over the states that lead to it.
+        """Return m entries of the product, ``(m,)``, each summed in logarithms over the states that lead to it.
 
-        ``entries``, ``(m, 2)``, are the row and the state of each.
+        ``entries (m, 2)`` are the row and the state of each, and ``rows (n, K)`` the log-probabilities.
         """
         n_terms = self.matrix.shape[-1] if self.matrix.dim() == 3 else self._predecessors[0].shape[1]
         parts = []
@@ -106,7 +107,7 @@ class LogProduct:
 
     @cached_property
     def _predecessors(self) -> tuple[Tensor, Tensor]:
-        """States that lead to each state, ``(K, m)``, and the log-probabilities of their transitions.
+        """The states that lead to each state, ``(K, m)``, and the log-probabilities of their transitions, ``(K, m)``.
 
         Both are padded to the same m; padding has log-probability -inf.
         """
@@ -117,9 +118,10 @@ class LogProduct:
 
 
 def forward_pass(trellis: Trellis) -> Filtered:
-    """Run the forward pass in logarithms: compute p(z_t | x_<=t) and log p(x_t | x_<t).
+    """Run the forward pass over a trellis (a problem of inference) in logarithms, which never underflows.
 
-    From an impossible frame on, steps are -inf, and so is the end of the sequence.
+    Sequences must not be cut into segments. From an impossible frame on, ``steps`` are -inf, and so is the end of the
+    sequence.
     """
     log_alpha, steps = log_alpha_and_steps(trellis)
     last = log_alpha[trellis.segments.last]
@@ -127,9 +129,10 @@ def forward_pass(trellis: Trellis) -> Filtered:
 
 
 def forward_backward_pass(trellis: Trellis) -> Posterior:
-    """Run forward-backward in logarithms.
+    """Run forward-backward over a trellis (a problem of inference) in logarithms, which never underflows.
 
-    A sequence of probability zero has ``log_prob`` -inf, gamma of zeros and no part in the sums.
+    Sequences must not be cut into segments. A sequence of probability zero has ``log_prob`` -inf, gamma of zeros and no
+    part in the sums.
     """
     packing = trellis.packing
     log_b, peak = relative_to_largest(trellis.densities.log().double())
@@ -144,7 +147,13 @@ def forward_backward_pass(trellis: Trellis) -> Posterior:
 
 
 def _backward(trellis: Trellis, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor, None]:
-    """Return gamma, ``(N, K)``, xi, ``(K, K)``, and None, from the results of ``_log_alpha_and_scale``."""
+    """Return p(z_t | x), ``(N, K)``, the expected transitions, ``(K, K)``, and None.
+
+    Args:
+        trellis: problem of inference.
+        log_b: log-densities less the largest of each frame, ``(N, K)``.
+        log_alpha, log_scale: results of ``_log_alpha_and_scale``.
+    """
     packing, log_a = trellis.packing, trellis.transition.log()
     log_end, back = trellis.ends(torch.float64).log(), LogProduct(trellis.transition.T.contiguous())
     gamma = log_alpha.new_zeros(log_alpha.shape)
@@ -165,7 +174,13 @@ def _backward(trellis: Trellis, log_b: Tensor, log_alpha: Tensor, log_scale: Ten
 def _backward_of_varying_transitions(
     trellis: Trellis, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return gamma, ``(N, K)``, xi, ``(K, K)``, and the expected transitions into each row, ``(N, K, K)``."""
+    """Return p(z_t | x), ``(N, K)``, the expected transitions, ``(K, K)``, and those into each row, ``(N, K, K)``.
+
+    Args:
+        trellis: problem of inference whose transitions differ from step to step.
+        log_b: log-densities less the largest of each frame, ``(N, K)``.
+        log_alpha, log_scale: results of ``_log_alpha_and_scale``.
+    """
     assert trellis.log_transitions is not None, "they differ from step to step"
     packing, log_end = trellis.packing, trellis.ends(torch.float64).log()
     ran = (log_alpha.unsqueeze(2), log_scale, log_alpha)
@@ -175,10 +190,10 @@ def _backward_of_varying_transitions(
 
 
 def log_alpha_and_steps(trellis: Trellis, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Run the forward pass in logarithms, which is exact however small probabilities are.
+    """Run the forward pass in logarithms, which never underflows.
 
     Args:
-        trellis: the problem, of sequences that are not cut into segments.
+        trellis: the problem of inference, of sequences that are not cut into segments.
         log_starts: log p(first state), ``(w, K)`` by rank (longest first); None for the ``initial`` of the trellis.
 
     Returns:
@@ -190,10 +205,10 @@ def log_alpha_and_steps(trellis: Trellis, log_starts: Tensor | None = None) -> t
 
 
 def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return log alpha, ``(N, K)``, and log p(x_t | x_<t) relative to the largest density of the frame, ``(N,)``.
+    """Return log p(z_t | x_<=t), ``(N, K)``, and log p(x_t | x_<t) less the largest log-density of the frame, ``(N,)``.
 
-    ``log_b``, ``(N, K)``, is relative to the largest of each frame; ``log_starts`` is explained in
-    ``log_alpha_and_steps``.
+    ``log_b (N, K)`` are log-densities less the largest of each frame. ``log_starts (w, K)``, by rank (longest first),
+    are log-probabilities of first states; None for the ``initial`` of the trellis.
     """
     predicted = trellis.starts(torch.float64).log() if log_starts is None else log_starts
     if trellis.log_transitions is not None:

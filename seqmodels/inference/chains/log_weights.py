@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def safe_log(probabilities: Tensor) -> Tensor:
-    """Return logarithms whose gradient is zero, instead of infinite, where a probability is zero."""
+    """Return logarithms of probabilities, -inf where one is zero, with a gradient of zero there instead of infinity."""
     if not probabilities.requires_grad:
         return probabilities.log()
     is_possible = probabilities > 0
@@ -17,13 +17,13 @@ def safe_log(probabilities: Tensor) -> Tensor:
 def finite(values: Tensor) -> Tensor:
     """Return ``values`` with 0 in place of -inf.
 
-    Subtracting the result leaves an impossible row at -inf, where subtracting -inf would give NaN.
+    Subtracting the result from a row that is all -inf leaves it at -inf, where subtracting -inf would give NaN.
     """
     return torch.where(values == -torch.inf, 0.0, values)
 
 
 def relative_to_largest(log_b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log-densities less the largest of each frame, ``(..., K)``, and that largest, ``(..., 1)``.
+    """Return log-densities in K states less the largest of each frame, ``(..., K)``, and that largest, ``(..., 1)``.
 
     A frame whose log-densities are all -inf stays so, and its largest is 0.
     """
@@ -32,9 +32,13 @@ def relative_to_largest(log_b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def draw(log_weights: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw one index from each row of unnormalised log-weights ``(w, n, K)``, and return the indices, ``(w, n)``.
+    """Draw an index from 0 to K - 1 by each row of weights, and return the indices, ``(w, n)``.
 
-    The index is -1 where all weights are -inf.
+    The index is -1 where all weights are zero.
+
+    Args:
+        log_weights: logarithms of the weights, which need not sum to one, ``(w, n, K)``.
+        generator: source of random numbers.
     """
     sums = (log_weights - finite(log_weights.amax(-1, keepdim=True))).exp().cumsum(-1)
     total = sums[..., -1:]

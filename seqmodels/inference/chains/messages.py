@@ -22,14 +22,16 @@ from seqmodels.inference.chains.trellis import Trellis
 
 @torch.no_grad()
 def log_messages(transition: Tensor, log_b: Sequence[Tensor], final: Tensor | None = None) -> list[Tensor]:
-    """Return the messages of each sequence, ``(T, K)`` float64, in nats up to a constant at each step.
+    """Return backward messages, the log-probabilities of the rest of a sequence given each state, ``(T, K)`` float64.
 
-    States that are nearly impossible keep their digits. A step from which on x is impossible has -inf in all states.
+    There is one array for each sequence, in nats up to a constant at each step. A message at step t is log p(x_t .. x_T
+    | z_t = j). States that are nearly impossible keep their digits. A step from which on x is impossible has -inf in
+    all states.
 
     Args:
         transition: transition probabilities, ``(K, K)``.
         log_b: log-densities of each sequence, ``(T, K)``.
-        final: probability of the end after each state, ``(K,)``; None if the end is no event.
+        final: probability that the sequence ends after each state, ``(K,)``; None if the length has no probability.
     """
     last = transition.new_ones(len(transition)) if final is None else final
     reversed_messages = _forward(last, transition.T.contiguous(), [each.flip(0) for each in log_b])
@@ -40,9 +42,10 @@ def log_messages(transition: Tensor, log_b: Sequence[Tensor], final: Tensor | No
 def log_steps(
     initial: Tensor, transition: Tensor, log_b: Sequence[Tensor], messages: Sequence[Tensor], allowed: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Return log p(z_t is allowed | z_1 .. z_{t-1} were allowed, x) of each sequence, ``(T,)``.
+    """Return the log-probability that each state of a sequence is an allowed one, ``(T,)`` for each sequence.
 
-    The sum over t is log p(all states are allowed | x). Steps are -inf from the first at which no state is allowed.
+    It is log p(z_t is allowed | z_1 .. z_{t-1} were allowed, x). The sum over t is log p(all states are allowed | x).
+    Steps are -inf from the first at which no state is allowed.
 
     Args:
         initial: distribution of the first state, ``(K,)``.
@@ -61,28 +64,35 @@ def log_steps(
 
 
 def log_next(initial: Tensor, transition: Tensor, messages: Tensor, log_alpha: Tensor | None) -> Tensor:
-    """Return log p(z_t = j | what is known of z_{t-1}, x), ``(n, K)``; rows are -inf where this is impossible.
+    """Return the log-probabilities of the next state z_t given all of x, for n sequences, ``(n, K)``.
 
     Args:
-        initial: distribution of the first state, ``(K,)``.
+        initial: distribution of the first state, ``(K,)``. Rows of the result are -inf where no state is possible.
         transition: transition probabilities, ``(K, K)``.
-        messages: messages of step t, ``(n, K)``.
-        log_alpha: log-probabilities of the states at t - 1 given x up to there, ``(n, K)``; None if t is the first
-            step.
+        messages: results of ``log_messages`` at step t, ``(n, K)``.
+        log_alpha: log-probabilities of the states at t - 1 given x up to there and what is known of them, ``(n, K)``;
+            None if t is the first step.
     """
     return _normalised(_log_predicted(initial, transition, log_alpha) + messages)
 
 
 def log_update(initial: Tensor, transition: Tensor, log_b: Tensor, log_alpha: Tensor | None) -> Tensor:
-    """Return log alpha after a step with log-densities ``log_b``, ``(n, K)``.
+    """Return the log-probabilities of the states given one more step, ``(n, K)``, for n sequences.
 
-    ``log_alpha``, ``(n, K)``, is the result for the step before; None at the first step.
+    Args:
+        initial: distribution of the first state, ``(K,)``.
+        transition: transition probabilities, ``(K, K)``.
+        log_b: log-densities of the step, ``(n, K)``.
+        log_alpha: log-probabilities of the states given the steps before, ``(n, K)``; None at the first step.
     """
     return _normalised(_log_predicted(initial, transition, log_alpha) + relative_to_largest(log_b)[0])
 
 
 def _log_predicted(initial: Tensor, transition: Tensor, log_alpha: Tensor | None) -> Tensor:
-    """Return log p(z_t | what is known of z_{t-1}), ``(n, K)``, or ``(K,)`` at the first step."""
+    """Return the predicted log-probabilities of the next state, ``(n, K)``, or of the first state, ``(K,)``.
+
+    ``log_alpha (n, K)`` are those of the states before; None at the first step.
+    """
     return initial.log() if log_alpha is None else LogProduct(transition)(log_alpha)
 
 
@@ -91,7 +101,7 @@ def _normalised(log_weights: Tensor) -> Tensor:
 
 
 def _forward(initial: Tensor, transition: Tensor, log_b: Sequence[Tensor]) -> list[Tensor]:
-    """Return log alpha of each sequence, ``(T, K)``."""
+    """Return the log-probabilities of the states given the steps so far, ``(T, K)`` for each sequence."""
     segments = Segments.whole([len(each) for each in log_b], log_b[0].device)
     packed = LogDensities(segments.packing.pack(torch.cat(list(log_b))))
     return segments.split(log_alpha_and_steps(Trellis.of(initial, transition, packed, segments))[0])

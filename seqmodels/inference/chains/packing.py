@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """The places of the frames of n ragged sequences among N packed rows, in time-major order.
+    """The packing of n ragged sequences into N rows: all first frames, then all second frames, and so on.
 
     The longest sequences come first, so that the sequences still running at any time are the leading rows of a
     contiguous block: a recursion over time works on whole blocks and never touches padding. "Concatenated" means the
@@ -25,7 +25,7 @@ class Packing:
         lengths: number of frames of each sequence, ``(n,)``.
         order: number of the sequence at each rank, ``(n,)``: the longest first, and equal lengths in the caller's
             order.
-        batch_sizes: number of sequences that are running at each time.
+        batch_sizes: number of sequences that have a frame at each of T times.
         offsets: first row of each time, and N at the end, ``(T + 1,)``.
 
     >>> p = Packing.of([1, 3, 2])
@@ -62,17 +62,17 @@ class Packing:
 
     @property
     def n_sequences(self) -> int:
-        """n, the number of sequences packed."""
+        """The number n of sequences that are packed."""
         return len(self.lengths)
 
     @cached_property
     def n_frames(self) -> int:
-        """N, the number of frames of all sequences together."""
+        """The number N of frames of all sequences together, which is that of packed rows."""
         return int(self.offsets[-1])
 
     @cached_property
     def blocks(self) -> list[tuple[int, int]]:
-        """First row of each time and the first row after it, ``(low, high)`` for each."""
+        """The packed rows of each time, as pairs of the first row and the first row after them."""
         edges = self.offsets.tolist()
         return list(pairwise(edges))
 
@@ -84,12 +84,12 @@ class Packing:
 
     @cached_property
     def time(self) -> Tensor:
-        """Time of each row, ``(N,)``."""
+        """The time of each packed row in its sequence, from 0, ``(N,)``."""
         return torch.repeat_interleave(self.offsets.diff())
 
     @cached_property
     def sequence(self) -> Tensor:
-        """Number of the sequence that each row belongs to, ``(N,)``."""
+        """The number of the sequence that each packed row belongs to, ``(N,)``."""
         if self.n_sequences == 1:
             return torch.zeros_like(self.offsets[1:])
         rank = torch.arange(self.n_frames, device=self.offsets.device) - self.offsets[self.time]
@@ -97,20 +97,20 @@ class Packing:
 
     @cached_property
     def rank(self) -> Tensor:
-        """Rank of each sequence, ``(n,)``: the inverse of ``order``."""
+        """The place of each sequence when they are ordered by length, the longest first, ``(n,)``."""
         return torch.argsort(self.order)
 
     @cached_property
     def last(self) -> Tensor:
-        """Row of each sequence's last frame, ``(n,)``."""
+        """The packed row of each sequence's last frame, ``(n,)``."""
         return self.rows(torch.arange(self.n_sequences, device=self.order.device), self.lengths - 1)
 
     @cached_property
     def spans(self) -> list[tuple[int, int, int]]:
-        """Runs of rows whose previous frames are also a run, as triples ``(shift, low, high)``.
+        """Ranges of packed rows whose previous frames are also a range, as triples ``(shift, low, high)``.
 
         The previous frames of the rows ``low .. high - 1`` are the rows ``low - shift .. high - shift - 1``. Together
-        the runs are all rows but first frames.
+        the ranges are all rows but first frames.
         """
         spans = []
         for shift, group in groupby(pairwise(self.blocks), key=lambda pair: pair[0][1] - pair[0][0]):
@@ -120,7 +120,7 @@ class Packing:
 
     @cached_property
     def previous(self) -> Tensor:
-        """Row of the frame before each row that is no first frame, ``(N - n,)``.
+        """The packed row of the frame before, for each row that is not a first frame, ``(N - n,)``.
 
         >>> Packing.of([1, 3, 2]).previous.tolist()
         [0, 1, 3]
@@ -131,23 +131,31 @@ class Packing:
 
     @cached_property
     def index(self) -> Tensor:
-        """Index, in the concatenated layout, of each packed row, ``(N,)``."""
+        """The place of each packed row when sequences lie one after the other, ``(N,)``."""
         starts = self.lengths.cumsum(0) - self.lengths
         return starts[self.sequence] + self.time
 
     def rows(self, sequence: Tensor, time: Tensor) -> Tensor:
-        """Return the rows of the frames at ``time[k]`` of ``sequence[k]``."""
+        """Return the packed rows of frames, given the numbers of their sequences and their times, all ``(m,)``."""
         return self.offsets[time] + self.rank[sequence]
 
     def pack(self, concatenated: Tensor) -> Tensor:
-        """Return concatenated values ``(N, ...)`` in packed order; raise ``ValueError`` if they are not N."""
+        """Return values ``(N, ...)`` of sequences that lie one after the other, in packed order.
+
+        Raises:
+            ValueError: If there are not N values.
+        """
         self._check(concatenated)
         if self.n_sequences == 1:
             return concatenated
         return concatenated.index_select(0, self.index.to(concatenated.device))
 
     def unpack(self, packed: Tensor) -> Tensor:
-        """Return packed values ``(N, ...)`` in concatenated order; raise ``ValueError`` if they are not N."""
+        """Return packed values ``(N, ...)`` in the order of sequences that lie one after the other.
+
+        Raises:
+            ValueError: If there are not N values.
+        """
         self._check(packed)
         if self.n_sequences == 1:
             return packed.clone()
@@ -166,11 +174,14 @@ class Packing:
         return zeros.index_add_(-1, self.sequence.to(packed.device), packed.double())
 
     def any(self, packed: Tensor) -> Tensor:
-        """Return True for each sequence with any True among its packed values ``(..., N)``, shape ``(..., n)``."""
+        """Return True for each sequence with any True among its packed values: ``(..., n)`` for ``packed (..., N)``."""
         return any_of(packed, self.sequence.to(packed.device), self.n_sequences)
 
     def take(self, sequences: Tensor) -> tuple[Packing, Tensor]:
-        """Return the packing of the given sequences alone, and which rows of this packing its rows are."""
+        """Return the packing of some of the sequences, and the index of each of its rows among the rows here.
+
+        ``sequences`` are the numbers of the sequences.
+        """
         part = Packing.of(self.lengths[sequences], device=self.lengths.device)
         return part, self.rows(sequences[part.sequence], part.time)
 
@@ -180,9 +191,12 @@ class Packing:
 
 
 def any_of(flags: Tensor, owner: Tensor, n_owners: int) -> Tensor:
-    """Return True for each owner, ``(..., n_owners)``, any of whose items is true.
+    """Return True for each owner, ``(..., n_owners)``, any of whose items is True.
 
-    ``flags``, ``(..., m)``, are the truth values of m items, and ``owner``, ``(m,)``, the number of each item's owner.
+    Args:
+        flags: truth values of m items, ``(..., m)``.
+        owner: number of each item's owner, ``(m,)``.
+        n_owners: number of owners.
     """
     per_owner = flags.new_zeros(*flags.shape[:-1], n_owners)
     *lead, items = flags.nonzero(as_tuple=True)
@@ -192,13 +206,13 @@ def any_of(flags: Tensor, owner: Tensor, n_owners: int) -> Tensor:
 
 @dataclass(frozen=True)
 class PackedArrays:
-    """The places of the frames of n sequences as NumPy arrays, for compiled loops.
+    """The packing of n sequences as NumPy arrays: all first frames, then all second frames, and so on.
 
     Attributes:
         offsets: first row of each time, and N at the end, ``(T + 1,)``.
         lengths: number of frames of each sequence, ``(n,)`` by rank (longest first).
-        order: number of the sequence at each rank, ``(n,)``.
-        firsts: index of each sequence's first frame in the concatenated layout, ``(n,)`` by rank.
+        order: number of the sequence at each rank, ``(n,)``; ranks order sequences by length.
+        firsts: index of each sequence's first frame when sequences lie one after the other, ``(n,)`` by rank.
     """
 
     offsets: np.ndarray
@@ -208,7 +222,7 @@ class PackedArrays:
 
     @classmethod
     def of(cls, lengths: Sequence[int]) -> PackedArrays:
-        """Return the places for sequences of these lengths: the longest first, and equal lengths in the caller's order.
+        """Return the packing of sequences with the given lengths.
 
         >>> PackedArrays.of([1, 3, 2]).index.tolist()
         [1, 4, 0, 2, 5, 3]
@@ -223,13 +237,13 @@ class PackedArrays:
 
     @cached_property
     def index(self) -> np.ndarray:
-        """Index, in the concatenated layout, of each packed row, ``(N,)``."""
+        """The place of each packed row when sequences lie one after the other, ``(N,)``."""
         n_at, n_frames = np.diff(self.offsets), int(self.offsets[-1])
         rank = np.arange(n_frames) - np.repeat(self.offsets[:-1], n_at)
         return np.asarray(self.firsts[rank] + np.repeat(np.arange(len(n_at)), n_at))
 
     def pack(self, concatenated: np.ndarray) -> np.ndarray:
-        """Return concatenated values ``(N, ...)`` in packed order."""
+        """Return values ``(N, ...)`` of sequences that lie one after the other, in packed order."""
         return concatenated if len(self.lengths) == 1 else concatenated[self.index]
 
     def split(self, packed: np.ndarray) -> list[np.ndarray]:
@@ -241,17 +255,17 @@ class PackedArrays:
         return self.parts(concatenated)
 
     def parts(self, concatenated: np.ndarray) -> list[np.ndarray]:
-        """Split concatenated values ``(N, ...)`` into one array ``(T, ...)`` for each sequence."""
+        """Return values ``(N, ...)`` of sequences that lie one after the other as one array ``(T, ...)`` for each."""
         stops = np.cumsum(self.by_sequence(self.lengths)).tolist()
         return [concatenated[start:stop] for start, stop in pairwise([0, *stops])]
 
     def by_rank(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return uninitialised arrays ``(n,)`` for log p(end | x), log p(x) and failures of sequences, by rank."""
+        """Return three uninitialised arrays ``(n,)`` by rank: for log p(end | x), for log p(x) and for failures."""
         n = len(self.lengths)
         return np.empty(n), np.empty(n), np.empty(n, np.bool_)
 
     def by_sequence(self, by_rank: np.ndarray) -> np.ndarray:
-        """Return values ``(n,)`` that are ordered by rank in the caller's order."""
+        """Return values ``(n,)`` that are ordered by rank (longest sequence first) in the caller's order."""
         values = np.empty_like(by_rank)
         values[self.order] = by_rank
         return values

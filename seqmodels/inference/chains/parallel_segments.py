@@ -45,9 +45,10 @@ NEGLIGIBLE = 1e-12  # transition probability that no margin of frames makes up f
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """The w segments that n sequences are cut into; all but the last of each sequence have ``size`` frames.
+    """The w segments that n sequences are cut into, so that recursions over time run on them side by side.
 
-    Segments are numbered sequence by sequence, in the order of time.
+    All segments but the last of each sequence have ``size`` frames. They are numbered sequence by sequence, in the
+    order of time.
 
     Attributes:
         lengths: number of frames of each sequence, ``(n,)``.
@@ -66,7 +67,10 @@ class Segments:
 
     @classmethod
     def whole(cls, lengths: Sequence[int] | np.ndarray | Tensor, device: torch.device | str = "cpu") -> Segments:
-        """Return one segment for each sequence."""
+        """Return the segments of sequences that are not cut, one for each.
+
+        ``lengths`` is the number of frames of each sequence.
+        """
         frames = torch.as_tensor(lengths, dtype=torch.int64, device="cpu")
         return cls(
             frames.to(device),
@@ -84,10 +88,15 @@ class Segments:
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
     ) -> Segments:
-        """Return sequences cut into warmed-up segments of the fastest size, or whole if that is faster.
+        """Return the segments, warmed up on their neighbours' frames, with which recursions are fastest.
 
-        ``lengths`` is the number of frames of each sequence, ``n_states`` the number of states, ``dtype`` the
-        precision.
+        Sequences are not cut if that is faster.
+
+        Args:
+            lengths: number of frames of each sequence.
+            n_states: number of states.
+            dtype: precision of the recursions.
+            device: device of the tensors.
         """
         frames, margin = torch.as_tensor(lengths), MARGIN[dtype]
         # A time step costs as much as this many frames.
@@ -102,9 +111,10 @@ class Segments:
 
     @classmethod
     def exact(cls, lengths: Tensor, n_states: int) -> Segments:
-        """Return sequences cut into segments that start and end exactly, or whole if that is faster.
+        """Return the segments that start and end with exact messages, with which recursions are fastest.
 
-        ``lengths (n,)`` is the number of frames of each sequence, ``n_states`` the number of states.
+        Sequences are not cut if that is faster. ``lengths (n,)`` is the number of frames of each sequence, ``n_states``
+        the number of states.
         """
         n_frames, longest, K, device = int(lengths.sum()), int(lengths.max()), n_states, lengths.device
         if loops_are_compiled(device):
@@ -120,7 +130,10 @@ class Segments:
 
     @classmethod
     def of_size(cls, lengths: Tensor, size: int, margin: int, device: torch.device | str = "cpu") -> Segments:
-        """Return sequences cut into segments of ``size`` frames, each warmed up on ``margin`` frames."""
+        """Return segments of ``size`` frames, each warmed up on the ``margin`` frames next to it.
+
+        ``lengths (n,)`` is the number of frames of each sequence.
+        """
         assert margin <= size, "a segment is warmed up on one neighbour"
         frames = lengths.to("cpu", torch.int64)
         count = (frames + size - 1) // size
@@ -131,7 +144,7 @@ class Segments:
 
     @property
     def n_sequences(self) -> int:
-        """n, the number of sequences before they were cut."""
+        """The number n of sequences before they were cut."""
         return len(self.lengths)
 
     @property
@@ -141,7 +154,7 @@ class Segments:
 
     @property
     def are_warmed_up(self) -> bool:
-        """True if sequences are cut, and messages at the edges of segments are found on their neighbours' frames."""
+        """True if sequences are cut, and recursions on a segment begin on frames of the neighbouring segment."""
         return self.margin > 0 and not self.is_whole
 
     @property
@@ -151,19 +164,25 @@ class Segments:
 
     @cached_property
     def first_segment(self) -> Tensor:
-        """Number of the first segment of each sequence, ``(n,)``."""
+        """The number of the first segment of each sequence, ``(n,)``."""
         count = torch.bincount(self.owner, minlength=self.n_sequences)
         return count.cumsum(0) - count
 
     @cached_property
     def neighbours(self) -> tuple[Tensor, Tensor]:
-        """Pairs of consecutive segments of a sequence: ranks of the first and of the second, each ``(b,)``."""
+        """The pairs of consecutive segments of a sequence: ranks of the first and of the second, each ``(b,)``.
+
+        Ranks order segments by length, the longest first.
+        """
         before = (self.owner[1:] == self.owner[:-1]).nonzero()[:, 0]
         return self.packing.rank[before], self.packing.rank[before + 1]
 
     @cached_property
     def rows_before(self) -> tuple[Tensor, Tensor]:
-        """Pairs of consecutive frames of a sequence: rows of the first and of the second, each ``(N - n,)``."""
+        """The packed rows of each pair of consecutive frames of a sequence: of the first and of the second frame.
+
+        Both are ``(N - n,)`` for n sequences with N frames in all.
+        """
         packing, (before, after) = self.packing, self.neighbours
         later = torch.arange(packing.n_sequences, packing.n_frames, device=self.lengths.device)
         ended = packing.last[packing.order[before]]
@@ -171,22 +190,22 @@ class Segments:
 
     @cached_property
     def first(self) -> Tensor:
-        """Row of each sequence's first frame, ``(n,)``."""
+        """The packed row of each sequence's first frame, ``(n,)``."""
         return self.packing.rank[self.first_segment]
 
     @cached_property
     def last(self) -> Tensor:
-        """Row of each sequence's last frame, ``(n,)``."""
+        """The packed row of each sequence's last frame, ``(n,)``."""
         return self.rows(torch.arange(self.n_sequences, device=self.lengths.device), self.lengths - 1)
 
     @cached_property
     def sequence(self) -> Tensor:
-        """Number of the sequence that each row belongs to, ``(N,)``."""
+        """The number of the sequence that each packed row belongs to, ``(N,)``."""
         return self.owner[self.packing.sequence]
 
     @cached_property
     def time(self) -> Tensor:
-        """Time of each row in its sequence, ``(N,)``."""
+        """The time of each packed row in its sequence, from 0, ``(N,)``."""
         segment = self.packing.sequence
         return (segment - self.first_segment[self.owner[segment]]) * self.size + self.packing.time
 
@@ -197,16 +216,16 @@ class Segments:
         return list(self.packing.unpack(packed).split(self.lengths.tolist()))
 
     def totals(self, packed: Tensor) -> Tensor:
-        """Return the sum of packed values ``(..., N)`` over each sequence, ``(..., n)`` float64."""
+        """Return sums of packed values ``(..., N)`` over the frames of each sequence, ``(..., n)`` float64."""
         each = self.packing.totals(packed)
         return each.new_zeros(*each.shape[:-1], self.n_sequences).index_add_(-1, self.owner, each)
 
     def any(self, packed: Tensor) -> Tensor:
-        """Return True for each sequence with any True among its packed values ``(..., N)``, shape ``(..., n)``."""
+        """Return True for each sequence with any True among its packed values: ``(..., n)`` for ``packed (..., N)``."""
         return self.any_segment(self.packing.any(packed))
 
     def any_segment(self, flags: Tensor) -> Tensor:
-        """Return True for each sequence with any True among its segments' ``flags``, ``(..., w)``, as ``(..., n)``."""
+        """Return True for each sequence with any True among its segments: ``(..., n)`` for ``flags (..., w)``."""
         return any_of(flags, self.owner, self.n_sequences)
 
 
@@ -223,10 +242,11 @@ def is_ergodic(transition: Tensor) -> bool:
 
 
 def runs_sequentially(n_states: int, n_frames: int, longest: int, device: torch.device) -> bool:
-    """Return True if recursions run as compiled loops over one sequence after the other (``sequential``).
+    """Return True if recursions over time run as compiled loops over one sequence after the other.
 
-    This is so if these loops take less time than tensor operations at each of the ``longest`` steps, and if the batch
-    is too small, or too few sequences run at a time, for ``compiled_recursions``.
+    This is so if these loops take less time than tensor operations at each step, and if the batch is too small, or too
+    few sequences run at a time, for loops over blocks of sequences. There are ``n_frames`` frames in all, and
+    ``longest`` in the longest sequence.
     """
     if not loops_are_compiled(device):
         return False
@@ -257,7 +277,7 @@ def _cost_of_loops(n_states: int, n_frames: int) -> float:
 
 
 def runs_compiled(n_states: int, n_frames: int, device: torch.device) -> bool:
-    """Return True if recursions run as compiled loops over blocks of sequences (``compiled_recursions``).
+    """Return True if recursions over time run as compiled loops over blocks of sequences.
 
     This needs few states, more than one because one state has nothing to recur, and enough frames. With more states,
     loops gain more in each frame, so that fewer frames are enough.
@@ -267,12 +287,12 @@ def runs_compiled(n_states: int, n_frames: int, device: torch.device) -> bool:
 
 
 def loops_are_compiled(device: torch.device) -> bool:
-    """Return True if loops over frames on this device run as machine code: on a CPU, if numba is installed."""
+    """Return True if loops over frames on this device run as machine code, that is on a CPU with numba installed."""
     return device.type == "cpu" and _has_numba()
 
 
 def loops_are_worth_compiling(n_frames: float, device: torch.device) -> bool:
-    """Return True if a batch is on a CPU, numba is installed, and there are frames enough to be worth loading it."""
+    """Return True if compiled loops can run on this device and there are enough frames to be worth loading numba."""
     return n_frames >= FEWEST_FRAMES_COMPILED and loops_are_compiled(device)
 
 
@@ -280,7 +300,7 @@ _has_numba = cache(is_compiling)
 
 
 def _best_size(n_frames: int, longest: int, overhead: float, margin: int) -> int | None:
-    """Return the fastest number of frames for a segment, or None if segments would not at least halve the time.
+    """Return the fastest number of frames for a segment, or None if segments would not halve the time at least.
 
     Args:
         n_frames: number of frames in all.

@@ -18,10 +18,10 @@ SIZE_MULTIPLE = 32  # numbers of messages are rounded up to this, because oneDNN
 
 
 def product_with(matrix: Tensor) -> Product:
-    """Return a function ``product(x, out)`` that returns ``matrix @ x``, written to ``out`` or to a new tensor.
+    """Return a function ``product(x, out)`` that computes ``matrix @ x`` by torch or oneDNN, whichever is faster.
 
-    ``matrix`` is ``(..., K, K)`` and ``x`` is ``(..., K, n)``. ``x`` and ``out`` have the same memory layout, and the
-    result has it too.
+    The result is written to ``out`` or to a new tensor. ``matrix`` is ``(..., K, K)`` and ``x`` is ``(..., K, n)``.
+    ``x`` and ``out`` have the same memory layout, and the result has it too.
     """
     by_torch = torch.mm if matrix.dim() == 2 else torch.bmm
 
@@ -34,7 +34,7 @@ def product_with(matrix: Tensor) -> Product:
 
 
 def is_worth_onednn(left: Tensor, right: Tensor) -> bool:
-    """Return True if oneDNN is faster than torch at the product of ``left``, ``(i, k)``, and ``right``, ``(k, j)``."""
+    """Return True if the oneDNN library is faster than torch at the product of ``left (i, k)`` and ``right (k, j)``."""
     least = WORTH_ONEDNN if torch.get_num_threads() == 1 else WORTH_ONEDNN_ON_THREADS
     return left.dim() == 2 and left.numel() * right.shape[1] >= least and multiplies(left)
 
@@ -48,7 +48,10 @@ def _by_onednn(matrix: Tensor, x: Tensor) -> Tensor:
 
 
 def _wider(x: Tensor, n: int) -> Tensor:
-    """Return ``x (K, m)`` with n columns, as a view of the memory after it, or ``x`` if too little follows."""
+    """Return ``x (K, m)`` with n columns, as a view that goes on into the memory after it.
+
+    If too little memory follows, ``x`` is returned as it is.
+    """
     last = x.storage_offset() + (x.shape[0] - 1) * x.stride(0) + (n - 1) * x.stride(1)
     has_room = last < x.untyped_storage().nbytes() // x.element_size()
     return x.as_strided((x.shape[0], n), x.stride()) if has_room else x

@@ -31,10 +31,19 @@ def sample_states(
     lengths: Lengths | None = None,
     generator: torch.Generator,
 ) -> Tensor:
-    """Draw ``n`` independent paths of each sequence from p(z | x), as ``(N, n)`` int64.
+    """Draw ``n`` independent paths of hidden states of each sequence from p(z | x), as ``(N, n)`` int64.
 
-    The arguments ``initial``, ``transition``, ``log_b``, ``final`` and ``lengths`` are the same as in
-    ``forward_backward``; ``generator`` must be on the device of ``log_b``.
+    Args:
+        initial: distribution of the first state p(z_1) over K states, ``(K,)``, or with one row for each sequence,
+            ``(n_sequences, K)``.
+        transition: transition probabilities p(z_t+1 = j | z_t = i), ``(K, K)``; with ``final``,
+            ``transition.sum(1) + final == 1``.
+        log_b: log-densities log p(x_t | z_t) in nats, ``(N, K)``, float32 or float64: the frames of all sequences, one
+            sequence after the other.
+        final: probability that the sequence ends after each state, ``(K,)``; None if the length has no probability.
+        n: number of paths of each sequence.
+        lengths: number of frames of each sequence; None if all N frames belong to one sequence.
+        generator: source of random numbers, on the device of ``log_b``.
 
     Raises:
         ValueError: If a sequence has probability zero (the message names it), or a shape or precision does not fit.
@@ -52,11 +61,11 @@ def sample_states(
 
 @torch.no_grad()
 def sample_paths(trellis: Trellis, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw ``n`` independent paths of each sequence of a trellis, for all sequences and draws at once.
+    """Draw ``n`` independent paths of states of each sequence of a trellis (a problem of inference) from p(z | x).
 
     Returns:
         States, ``(N, n)`` int64, one sequence after the other, and log p(x) of each sequence, ``(n_sequences,)``
-        float64. A sequence whose log p(x) is -inf has no path, and its states mean nothing.
+        float64. A sequence whose log p(x) is -inf has no path, and its states are arbitrary.
     """
     tried, log_alpha, log_prob = _log_alpha(trellis)
     if not tried.segments.is_whole:
@@ -71,7 +80,7 @@ def sample_paths(trellis: Trellis, n: int, generator: torch.Generator) -> tuple[
 
 
 def _log_alpha(trellis: Trellis) -> tuple[Trellis, Tensor, Tensor]:
-    """Run the forward pass from which paths are drawn.
+    """Run the forward pass from which paths are drawn, and return the trellis that it ran on with its results.
 
     The most probable path backwards may lead through a state whose alpha is too small for a float. Then, and always
     where loops are compiled on a CPU, the pass is computed in logarithms on uncut sequences.
@@ -116,7 +125,7 @@ def _sample_segments(trellis: Trellis, log_alpha: Tensor, n: int, generator: tor
 
     At every frame, the state before is drawn for each possible state, because the draw depends on the state that
     follows but not on later frames. A path is then followed back through the draws. State j of draw d has the number
-    ``d K + j``.
+    ``d K + j``. ``log_alpha (N, K)`` is log p(z_t | x_<=t).
     """
     segments, K, device = trellis.segments, len(trellis.transition), log_alpha.device
     into = trellis.transition.log().T.contiguous()  # into[j, i] = log a_ij
@@ -134,9 +143,9 @@ def _sample_segments(trellis: Trellis, log_alpha: Tensor, n: int, generator: tor
 
 
 def _sample_backwards(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Draw ``n`` paths, ``(N, n)`` in packed rows, frame by frame from the last; impossible frames have any state.
+    """Draw ``n`` paths, ``(N, n)`` in packed rows, from the last frame to the first.
 
-    ``log_alpha``, ``(N, K)``, is log p(z_t | x_<=t).
+    Frames without a possible state have an arbitrary one. ``log_alpha``, ``(N, K)``, is log p(z_t | x_<=t).
     """
     packing, log_a = trellis.packing, trellis.log_transitions
     into = trellis.transition.log().T.contiguous()  # into[j, i] = log a_ij

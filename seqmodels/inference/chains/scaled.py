@@ -64,10 +64,10 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class ScaledChain:
-    """The arrays that the recursions run on, all in the precision of ``b``.
+    """The arrays that scaled recursions over time run on, all in the precision of ``b``.
 
     Attributes:
-        transition: transition probabilities, ``(..., K, K)``.
+        transition: transition probabilities of K states, ``(..., K, K)``.
         b: densities, scaled so that the largest of each frame is one, ``(..., N, K)``.
         packing: packing of the N rows; its sequences are the segments of a trellis.
     """
@@ -79,12 +79,12 @@ class ScaledChain:
 
 @dataclass(frozen=True)
 class ScaledForward:
-    """Results of a scaled forward pass over a trellis.
+    """The result of a scaled forward pass over a trellis (a problem of inference) of n sequences and N frames.
 
     Attributes:
         chain: arrays that the pass ran on; ``chain.b``, ``(..., N, K)``, has a largest entry of one in each frame.
-        alpha: p(z_t | x_<=t), ``(..., N, K)``.
-        scale: scaling factors c, ``(..., N)``.
+        alpha: probabilities of the states given the frames so far, p(z_t | x_<=t), ``(..., N, K)``.
+        scale: scaling factors c of the frames, ``(..., N)``.
         steps: log p(x_t | x_<t) in nats, ``(..., N)`` float64.
         ends: log p(end | x) in nats, ``(..., n)`` float64.
         failed: True for the sequences for which the result may be wrong, ``(..., n)`` bool.
@@ -101,15 +101,17 @@ class ScaledForward:
 
     @property
     def filtered(self) -> Filtered:
-        """Results of the forward pass without the arrays that the backward pass needs."""
+        """The results of the forward pass, without the arrays that only the backward pass needs."""
         return Filtered(alpha=self.alpha, steps=self.steps, ends=self.ends)
 
 
 def forward(trellis: Trellis, *, bounded: bool = True) -> ScaledForward:
-    """Run the forward pass in the precision of the densities.
+    """Run the forward pass with scaled probabilities, in the precision of the densities.
 
-    If ``bounded``, sequences that lost something that matters are found by an upper bound. Pass False if ``backward``
-    follows, which finds them itself, and for several chains.
+    Args:
+        trellis: the problem of inference.
+        bounded: True to find the sequences that lost something that matters to underflow, by an upper bound of p(x).
+            Pass False if ``backward`` follows, which finds them itself, and for several chains.
     """
     dtype, segments, packing = trellis.densities.dtype, trellis.segments, trellis.packing
     b, peak = trellis.densities.scaled(trellis.scratch, LIMITS[dtype].flush)
@@ -146,8 +148,8 @@ def forward(trellis: Trellis, *, bounded: bool = True) -> ScaledForward:
 def backward(trellis: Trellis, ran: ScaledForward) -> tuple[Posterior, Tensor]:
     """Run the backward pass on the results of ``forward``, and return the posterior and which sequences failed.
 
-    Failures are ``(..., n)`` bool; failed sequences are left out of the sums over sequences. The arrays of ``ran`` are
-    overwritten.
+    Failures, ``(..., n)`` bool, are sequences whose result may be wrong because of underflow; they are left out of the
+    sums over sequences. The arrays of ``ran``, the results of ``forward``, are overwritten.
     """
     segments = trellis.segments
     gamma, ahead, failed = _gamma_and_ahead(trellis, ran)
@@ -159,11 +161,12 @@ def backward(trellis: Trellis, ran: ScaledForward) -> tuple[Posterior, Tensor]:
 
 
 def _gamma_and_ahead(trellis: Trellis, ran: ScaledForward) -> tuple[Tensor, Tensor, Tensor]:
-    """Run the backward pass: return gamma = p(z_t | x) and ``ahead`` = b beta / c, each ``(..., N, K)``, and failures.
+    """Return the results of the backward recursion: gamma, ahead and which sequences failed.
 
-    With these, the expected transitions are ``xi_t(i, j) = alpha_t(i) a_ij ahead_t+1(j)``. ``ahead`` is written over
-    ``ran.chain.b``. The third result is True, ``(..., n)``, for sequences in which a state that matters later may have
-    been lost to underflow; where the forward pass is right, beta is bounded.
+    Gamma is p(z_t | x) and ahead is b beta / c, each ``(..., N, K)``. With these, the expected transitions are
+    ``xi_t(i, j) = alpha_t(i) a_ij
+    ahead_t+1(j)``. ``ahead`` is written over ``ran.chain.b``. The third result is True, ``(..., n)``, for sequences in
+    which a state that matters later may have been lost to underflow; where the forward pass is right, beta is bounded.
     """
     segments, packing, dtype = trellis.segments, trellis.packing, ran.alpha.dtype
     chain, ends = ran.chain, trellis.ends(dtype)
@@ -193,9 +196,10 @@ def _gamma_and_ahead(trellis: Trellis, ran: ScaledForward) -> tuple[Tensor, Tens
 
 
 def _sum_over_sequences(trellis: Trellis, rows: Tensor, failed: Tensor) -> Tensor:
-    """Return the weighted sum of ``rows``, ``(..., n, K)``, over sequences that have not failed: ``(..., K)`` float64.
+    """Return the weighted sum of rows of sequences that have not failed, ``(..., K)`` float64.
 
-    Rows of failed sequences are set to 0.
+    ``rows (..., n, K)`` has a row for each sequence, and ``failed (..., n)`` says which failed; their rows are set to
+    0.
     """
     rows.masked_fill_(failed.unsqueeze(-1), 0.0)
     sequences = torch.arange(rows.shape[-2], device=rows.device)
@@ -203,9 +207,10 @@ def _sum_over_sequences(trellis: Trellis, rows: Tensor, failed: Tensor) -> Tenso
 
 
 def _expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed: Tensor) -> Tensor:
-    """Return ``Σ_t alpha_t(i) a_ij ahead_t+1(j)`` over the sequences that have not failed, ``(..., K, K)`` float64.
+    """Return the expected transitions of the sequences that have not failed, ``(..., K, K)`` float64.
 
-    ``alpha`` and ``ahead`` = b beta / c are ``(..., N, K)``; rows of failed sequences are set to 0 in place.
+    They are ``Σ_t alpha_t(i) a_ij ahead_t+1(j)``. ``alpha`` and ``ahead`` = b beta / c are ``(..., N, K)``; rows of
+    failed sequences are set to 0 in place.
     """
     segments, packing = trellis.segments, trellis.packing
     if failed.any():
@@ -220,7 +225,10 @@ def _expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed
 
 
 def _products_of_neighbours(alpha: Tensor, ahead: Tensor, packing: Packing) -> Tensor:
-    """Return ``Σ_t alpha_t(i) ahead_t+1(j)``, ``(..., K, K)`` float64, over consecutive frames of segments."""
+    """Return ``Σ_t alpha_t(i) ahead_t+1(j)`` over consecutive frames of segments, ``(..., K, K)`` float64.
+
+    ``alpha`` and ``ahead`` are ``(..., N, K)`` packed.
+    """
     if _is_compiled(alpha):
         from seqmodels.inference.chains import compiled_recursions
 
@@ -249,7 +257,7 @@ def _products_of_neighbours(alpha: Tensor, ahead: Tensor, packing: Packing) -> T
 
 
 def _products_side_by_side(alpha: Tensor, ahead: Tensor, packing: Packing) -> Tensor:
-    """Return ``Σ_t alpha_t(i) ahead_t+1(j)``, ``(..., K, K)`` float64, over consecutive frames of segments, on a GPU.
+    """Return ``Σ_t alpha_t(i) ahead_t+1(j)`` over consecutive frames, ``(..., K, K)`` float64, on a GPU.
 
     Previous frames are gathered and multiplied in parts side by side, because one product of two narrow matrices would
     keep only a small part of a GPU busy.
@@ -284,7 +292,7 @@ def _products_side_by_side(alpha: Tensor, ahead: Tensor, packing: Packing) -> Te
 def forward_recursion(
     chain: ScaledChain, starts: Tensor, scratch: Scratch, *, slack: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return alpha = p(z_t | x_<=t), ``(..., N, K)``, and the scaling factors, ``(..., N)``.
+    """Return the states' probabilities given the frames so far, ``(..., N, K)``, and scaling factors, ``(..., N)``.
 
     Args:
         chain: transition probabilities and densities of w packed segments.
@@ -325,13 +333,13 @@ def forward_recursion(
 def backward_recursion(
     chain: ScaledChain, alpha: Tensor, scale: Tensor, ends: Tensor, gamma: Tensor, *, beta_max: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Run the backward recursion: fill ``gamma``, ``(..., N, K)``, and turn ``chain.b`` from b into b beta / c.
+    """Run the backward recursion: fill ``gamma`` = p(z_t | x), and overwrite ``chain.b`` with b beta / c.
 
     Args:
         chain: arrays of the forward recursion.
         alpha: alpha of the forward recursion, ``(..., N, K)``.
         scale: scaling factors of the forward recursion, ``(..., N)``.
-        ends: messages beta at last frames, ``(..., w, K)`` by rank (longest first).
+        ends: backward messages beta at last frames of w segments, ``(..., w, K)`` by rank (longest first).
         gamma: result, ``(..., N, K)``.
         beta_max: filled with the largest beta of each frame, ``(..., N)``; None if it is not needed.
 
@@ -397,10 +405,11 @@ def backward_recursion(
 
 
 def warm_start(chain: ScaledChain, size: int, margin: int) -> Tensor:
-    """Approximate the predicted distribution after each of the m segments of full size, ``(..., m, K)`` by rank.
+    """Approximate the predicted state distribution after each of m segments of full size, ``(..., m, K)``.
 
     Args:
-        chain: transition probabilities and densities of packed segments.
+        chain: transition probabilities and densities of packed segments. Results are by rank, the longest segment
+            first.
         size: number of frames of a full segment.
         margin: number of last frames to use, before which all states are taken to be equally probable.
     """
@@ -420,10 +429,11 @@ def warm_start(chain: ScaledChain, size: int, margin: int) -> Tensor:
 
 
 def warm_end(chain: ScaledChain, ends: Tensor, margin: int) -> Tensor:
-    """Approximate the message beta before the first frame of each of w segments, ``(..., w, K)`` by rank.
+    """Approximate the backward message beta before the first frame of each of w segments, ``(..., w, K)``.
 
     Args:
-        chain: transition probabilities and densities of packed segments.
+        chain: transition probabilities and densities of packed segments. Results are by rank, the longest segment
+            first.
         ends: beta at last frames, ``(..., w, K)`` by rank, from which segments shorter than ``margin`` start.
         margin: number of first frames to use, after which beta is taken to be equal for all states.
     """
@@ -449,9 +459,9 @@ def warm_end(chain: ScaledChain, ends: Tensor, margin: int) -> Tensor:
 
 
 def _on_gpu(b: Tensor) -> bool:
-    """Return True if the Triton kernels can run on these densities and Triton is installed.
+    """Return True if the recursions on densities ``b`` can run as Triton kernels on a GPU.
 
-    torch for a GPU comes with Triton.
+    This needs Triton, which comes with torch for a GPU.
     """
     if not b.is_cuda or b.dim() > 2 or find_spec("triton") is None:
         return False
@@ -478,10 +488,10 @@ def _messages(b: Tensor, n: int) -> Tensor:
 
 
 def has_forgotten_start(trellis: Trellis, predicted: Tensor) -> bool:
-    """Return True if the state after a sequence does not depend on its start, so that ``predicted`` is exact.
+    """Return True if the prediction after a sequence does not depend on the state in which it started.
 
-    ``trellis`` has this one sequence, and ``predicted (K,)`` is the distribution of the state after it. It is compared
-    with the prediction from the last frames alone, as is done for neighbouring segments.
+    ``trellis`` has this one sequence, and ``predicted (K,)`` is the predicted distribution of the state after it. It is
+    compared with the prediction from the last frames alone, as is done for neighbouring segments.
     """
     dtype, length = trellis.densities.dtype, int(trellis.segments.lengths[0])
     frames = min(length, WIDER_MARGIN * MARGIN[dtype])
@@ -496,18 +506,19 @@ def has_forgotten_start(trellis: Trellis, predicted: Tensor) -> bool:
 
 
 def loss_is_negligible(trellis: Trellis, scale: Tensor) -> bool:
-    """Return True if underflow cannot matter: at every frame each state receives more from the others than it can lose.
+    """Return True if underflow cannot matter, because every state receives enough from the others at each frame.
 
-    ``scale``, ``(..., N)``, are the scaling factors of the forward recursion.
+    ``scale (..., N)`` are the scaling factors of the forward recursion over the ``trellis``.
     """
     received = scale.amin(-1) * trellis.transition.amin((-2, -1)).to(scale.dtype)
     return bool((received > _safe_mass(trellis.transition.shape[-1], scale.dtype)).all())
 
 
 def has_every_state(trellis: Trellis, alpha: Tensor) -> bool:
-    """Return True if ``alpha (N, K)`` of one chain is positive in every possible state, so that no path has been lost.
+    """Return True if every possible state has a positive probability in ``alpha (N, K)``, so that no path was lost.
 
-    A state is possible if its density is positive and a state that was possible at the frame before leads to it.
+    ``alpha`` is the result of a forward recursion over one chain. A state is possible if its density is positive and a
+    state that was possible at the frame before leads to it.
     """
     before, after = trellis.segments.rows_before
     starts = torch.empty_like(alpha, dtype=torch.bool)
@@ -519,17 +530,17 @@ def has_every_state(trellis: Trellis, alpha: Tensor) -> bool:
 
 
 def _safe_mass(n_states: int, dtype: torch.dtype) -> float:
-    """Return the mass beside which the loss of one step is too small to check for."""
+    """Return the probability mass beside which the loss of one step to underflow is too small to check for."""
     limits = LIMITS[dtype]
     return n_states * limits.floor / limits.loss
 
 
 def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor) -> Tensor:
-    """Return True for each segment in which a loss to underflow could have mattered, ``(w,)``; it errs towards True.
+    """Return True for each of w segments in which a loss to underflow could have mattered, ``(w,)``.
 
-    A loss is harmless if it is small beside the mass that the same state kept; or, if every transition is possible,
-    beside what every state receives from the others at the next step, because positive sums keep their proportions from
-    then on.
+    The result errs towards True. A loss is harmless if it is small beside the mass that the same state kept; or, if
+    every transition is possible, beside what every state receives from the others at the next step, because positive
+    sums keep their proportions from then on.
     """
     packing, safe = trellis.packing, _safe_mass(alpha.shape[1], alpha.dtype)
     end_mass = alpha[packing.last] * trellis.ends(alpha.dtype)[packing.rank]
@@ -563,10 +574,10 @@ class _LowerBound:
 
 
 def _bounds_differ(trellis: Trellis, suspects: Tensor, lower: _LowerBound) -> Tensor:
-    """Return True for each of w segments, ``(w,)``, whose upper and lower bounds of ``p(x_1 .. x_t)`` differ at some t.
+    """Return True for each of w segments whose upper and lower bounds of ``p(x_1 .. x_t)`` differ, ``(w,)``.
 
-    Only the segments numbered in ``suspects`` are checked. ``lower`` gives the lower bound; the upper bound is computed
-    by adding at each step more than can have been lost.
+    It is enough that they differ at some t. Only the segments numbered in ``suspects`` are checked. ``lower`` gives the
+    lower bound; the upper bound is computed by adding at each step more than can have been lost.
     """
     b, packing, limits = lower.chain.b, trellis.packing, LIMITS[lower.chain.b.dtype]
     part, rows = packing.take(suspects)
@@ -592,9 +603,9 @@ def _bounds_differ(trellis: Trellis, suspects: Tensor, lower: _LowerBound) -> Te
 
 
 def _slack(trellis: Trellis, rows: Tensor) -> Tensor:
-    """Return an upper bound of what underflow can take from each state at each of m rows, ``(m, K)``, of a mass of 1.
+    """Return upper bounds of the mass that underflow can take from each state at each of m rows, ``(m, K)``.
 
-    It is zero where the density is zero.
+    The mass of a row is 1. The bound is zero where the density is zero.
     """
     densities = trellis.densities.take(rows)
     return (densities.log() > -torch.inf).to(densities.dtype).mul_(LIMITS[densities.dtype].floor)

@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 class Scratch:
-    """Buffers that are kept by name; a second request for a name returns the same memory, and its contents are lost."""
+    """A store of named buffers that are reused: a second request for a name returns the same memory."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
@@ -21,23 +21,26 @@ class Scratch:
         self._of_threads: list[Scratch] = []
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return an uninitialised contiguous tensor of this shape, kept under ``name``."""
+        """Return an uninitialised contiguous tensor of the given shape, precision and device.
+
+        A later request for the same ``name`` reuses its memory.
+        """
         size, kept = math.prod(shape), self._kept.get(name)
         if kept is None or len(kept) < size or kept.dtype != dtype or kept.device != device:
             kept = self._kept[name] = torch.empty(size, dtype=dtype, device=device)
         return kept[:size].view(shape)
 
     def like(self, name: str, matrix: Tensor) -> Tensor:
-        """Return an uninitialised tensor with the shape and memory layout of ``matrix``, ``(..., r, c)``.
+        """Return an uninitialised tensor with the shape, precision and memory layout of ``matrix (..., r, c)``.
 
-        It is kept under ``name``.
+        A later request for ``name`` reuses its memory.
         """
         flipped = matrix.stride(-2) == 1
         buffer = self.buffer(name, tuple((matrix.mT if flipped else matrix).shape), matrix.dtype, matrix.device)
         return buffer.mT if flipped else buffer
 
     def once(self, source: Tensor, make: Callable[[Tensor], Value]) -> Value:
-        """Return ``make(source)``, or the result of the last call if it had the same ``source``.
+        """Return ``make(source)``, computed again only if ``source`` is another object than at the last call.
 
         ``make`` must be the same function at every call.
         """

@@ -40,14 +40,14 @@ COLUMNS_AHEAD = 64  # smallest number of steps between two moves of the window o
 
 @dataclass(frozen=True)
 class Durations:
-    """Distributions of the durations of segments, in nats.
+    """The distributions of the durations of segments (stays in one state), of up to D steps, in nats.
 
     Attributes:
         log_pmf: log p(d) of d = 1 .. D steps, ``(K, D)``.
         log_longer: log p(more than d steps), ``(K, D)``.
-        log_first: log_pmf of what is left of the first segment, ``(K, D)``; it differs if that segment may have begun
-            before the sequence did.
-        log_first_longer: log_longer of what is left of the first segment, ``(K, D)``.
+        log_first: ``log_pmf`` of the number of steps that are left of the first segment, ``(K, D)``; it differs if that
+            segment may have begun before the sequence did.
+        log_first_longer: ``log_longer`` of the number of steps that are left of the first segment, ``(K, D)``.
     """
 
     log_pmf: Tensor
@@ -57,7 +57,7 @@ class Durations:
 
     @classmethod
     def of(cls, log_pmf: Tensor, *, left_censored: bool = False) -> Durations:
-        """Build the tables from the log-probabilities of durations.
+        """Return the distributions of durations with the given log-probabilities.
 
         Args:
             log_pmf: log p(d) in nats, ``(K, D)``; the probabilities of each row sum to one.
@@ -75,30 +75,31 @@ class Durations:
 
     @property
     def log_at_least(self) -> Tensor:
-        """log P(d >= n), ``(K, D)``."""
+        """The log-probability that a segment lasts at least n steps, log P(d >= n), ``(K, D)`` for n from 1 to D."""
         return torch.logaddexp(self.log_pmf, self.log_longer)
 
     @property
     def log_first_at_least(self) -> Tensor:
-        """log P(at least n steps of the first segment are left), ``(K, D)``."""
+        """The log-probability that at least n steps of the first segment are left, ``(K, D)`` for n from 1 to D."""
         return torch.logaddexp(self.log_first, self.log_first_longer)
 
 
 def _from_next(at_least: Tensor) -> Tensor:
-    """Return log P(d > n) from log P(d >= n), each ``(K, D)`` for n = 1 .. D: one column later, and -inf at last."""
+    """Return log P(d > n) from log P(d >= n), each ``(K, D)`` for n from 1 to D; the last is -inf."""
     return torch.cat([at_least[:, 1:], torch.full_like(at_least[:, :1], -torch.inf)], 1)
 
 
 @dataclass(frozen=True)
 class SemiMarkovTrellis:
-    """One problem of inference: n packed sequences and a chain of K states with durations.
+    """A problem of inference in a hidden semi-Markov chain: n packed sequences and K states with durations.
 
     Attributes:
-        initial: probability that the first segment is of each state, ``(K,)`` float64, or ``(n, K)`` with one row for
-            each sequence in the caller's order.
+        initial: probability that the first segment (stay in one state) is of each state, ``(K,)`` float64, or
+            ``(n, K)`` with one row for each sequence in the caller's order.
         transition: probabilities of the state of the next segment, ``(K, K)`` float64; each row plus its ``final`` sums
             to one.
-        final: probability of the end after a segment of each state, ``(K,)`` float64; None if the end is no event.
+        final: probability that the sequence ends after a segment of each state, ``(K,)`` float64; None if the length
+            has no probability.
         durations: distributions of the durations.
         log_b: log-densities in nats, ``(N, K)``, in the rows of ``packing``.
         packing: how the N rows make up the n sequences.
@@ -117,40 +118,49 @@ class SemiMarkovTrellis:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """n, K, and the longest duration that fits into a sequence."""
+        """The number of sequences, the number of states, and the longest duration that fits into a sequence."""
         longest = min(self.durations.log_pmf.shape[1], len(self.packing.blocks))
         return self.packing.n_sequences, len(self.transition), longest
 
     @property
     def log_initial(self) -> Tensor:
-        """Log-probabilities of the state of each sequence's first segment, ``(n, K)`` by rank (longest first)."""
+        """The log-probabilities of the state of each sequence's first segment, ``(n, K)`` by rank (longest first)."""
         rows = self.initial if self.initial.dim() == 1 else self.initial[self.packing.order]
         return rows.log().expand(self.packing.n_sequences, -1)
 
     @property
     def log_matrices(self) -> Tensor:
-        """Log-probabilities of transitions: one matrix for all rows, ``(1, K, K)``, or one for each, ``(N, K, K)``."""
+        """The log-probabilities of transitions between segments, ``(1, K, K)``.
+
+        They are ``(N, K, K)``, into each row, if transitions differ from step to step.
+        """
         return self.transition.log()[None] if self.log_transitions is None else self.log_transitions
 
     @cached_property
     def matrices(self) -> Tensor:
-        """Probabilities of transitions and their logarithms, ``(2, 1, K, K)``, or ``(2, N, K, K)`` into each row."""
+        """The transition probabilities between segments and their logarithms, stacked: ``(2, 1, K, K)``.
+
+        They are ``(2, N, K, K)``, into each row, if transitions differ from step to step.
+        """
         if self.log_transitions is None:
             return torch.stack([self.transition, self.transition.log()]).unsqueeze(1)
         return torch.stack([self.log_transitions.exp(), self.log_transitions])
 
     @property
     def log_matrices_of_each(self) -> list[Tensor]:
-        """``log_matrices`` of each sequence, in the caller's order, ``(1, K, K)`` or ``(T, K, K)``."""
+        """The log-probabilities of transitions for each sequence, in the caller's order.
+
+        They are ``(1, K, K)``, or ``(T, K, K)`` if transitions differ from step to step.
+        """
         if self.log_transitions is None:
             return [self.log_matrices] * self.packing.n_sequences
         return self.packing.split(self.log_transitions)
 
     def products(self, *, is_backward: bool = False) -> Callable[[Tensor, int, int], Tensor]:
-        """Return a function ``f(log_weights, low, high)`` that multiplies by transitions into rows ``low .. high - 1``.
+        """Return a function ``f(log_weights, low, high)`` that multiplies weights of states by transitions.
 
-        It takes log-weights of states before these rows, ``(high - low, K)``, with ``low`` and ``high``, and returns
-        log-weights of states in them. If ``is_backward``, it takes log-weights in these rows to those before them.
+        It takes log-weights of states before the rows ``low .. high - 1``, ``(high - low, K)``, and returns log-weights
+        of states in them. If ``is_backward``, it takes log-weights in these rows to those before them.
         """
         if self.log_transitions is None:
             product = LogProduct(self.transition.T.contiguous() if is_backward else self.transition)
@@ -160,7 +170,7 @@ class SemiMarkovTrellis:
 
     @cached_property
     def relative(self) -> tuple[Tensor, Tensor]:
-        """Log-densities less the largest of each frame, ``(N, K)`` float64, and that largest, ``(N,)``."""
+        """The log-densities less the largest of each frame, ``(N, K)`` float64, and that largest, ``(N,)``."""
         log_b, peak = relative_to_largest(self.log_b.double())
         return log_b, peak[:, 0]
 
@@ -178,14 +188,14 @@ class SemiMarkovTrellis:
 
 @dataclass(frozen=True)
 class SemiMarkovFiltered:
-    """Results of the forward pass, in the rows of the trellis.
+    """The result of the forward pass in a hidden semi-Markov chain, with N packed rows and K states.
 
     Attributes:
         steps: log p(x_t | x_<t) in nats, ``(N,)`` float64; -inf from the first impossible frame on.
-        log_start: log p(a segment of j begins at t | x_<t), ``(N, K)``.
+        log_start: log p(a segment of state j begins at t | x_<t), ``(N, K)``.
         log_ended: log p(a segment of j has t as its last step | x_<=t), ``(N, K)``.
         log_continues: log p(a segment of j is open and has more steps | x_<=t), ``(N, K)``.
-        ends: log p(end | x), ``(n,)``; zeros if the end is no event.
+        ends: log p(end | x) of each sequence, ``(n,)``; zeros if the length has no probability.
         log_scale: log p(x_t | x_<t) relative to the largest density of the frame, ``(N,)``.
     """
 
@@ -198,22 +208,22 @@ class SemiMarkovFiltered:
 
     @property
     def log_beliefs(self) -> Tensor:
-        """log p(z_t | x_<=t), ``(N, K)``."""
+        """The log-probability of each state given the steps so far, log p(z_t | x_<=t), ``(N, K)``."""
         return torch.logaddexp(self.log_ended, self.log_continues)
 
 
 @dataclass(frozen=True)
 class SemiMarkovPosterior:
-    """Results of forward-backward, given all of each sequence.
+    """The result of forward-backward in a hidden semi-Markov chain, with N packed rows and K states.
 
     Attributes:
-        log_prob: log p(x) in nats, ``(n,)`` float64, with the end if it is an event.
+        log_prob: log p(x) of each sequence in nats, ``(n,)`` float64, including its end if that has a probability.
         gamma: p(z_t | x), ``(N, K)``; rows sum to one. They are differences of the expected numbers of segments that
             have begun and ended, exact to about 1e-15 times the number of steps.
         xi: expected transitions from segment to segment, ``(K, K)``, or into a segment that begins at each row,
             ``(N, K, K)``, where transitions differ from step to step.
-        initial: expected number of first states, ``(K,)``.
-        final: expected number of ends after each state, ``(K,)``.
+        initial: expected number of sequences that begin in each state, ``(K,)``.
+        final: expected number of sequences that end in each state, ``(K,)``.
         durations: expected number of segments of each duration, ``(K, D)``. A segment that is cut off by the end of its
             sequence counts with the probabilities of the durations that it may have in full.
         first_durations: the same for what is left of first segments, ``(K, D)``, if they may have begun before the
@@ -230,7 +240,7 @@ class SemiMarkovPosterior:
 
 
 class _Open:
-    """Log-weights of the segments that are open, of n sequences and K states, with one column for each first step.
+    """The log-weights of the segments that have begun and not ended, of n sequences and K states, by first step.
 
     The log-weights are ``window + level``: a table for the last D first steps, the newest last, and a term that all
     open segments of a state have in common. Rows are in the order of ranks, the sequences that run longest first.
@@ -244,7 +254,7 @@ class _Open:
         self.stop = 0  # number of columns in use
 
     def begin(self, log_weight: Tensor) -> None:
-        """Open a new segment in each state, with log-weights ``log_weight``, ``(m, K)``."""
+        """Begin a new segment in each state of m sequences, with log-weights ``log_weight (m, K)``."""
         if self.stop == self.width:
             kept = self.longest - 1
             self.weights[:, :, :kept] = self.weights[:, :, self.width - kept :] + self.level.unsqueeze(-1)
@@ -256,7 +266,7 @@ class _Open:
         self.stop += 1
 
     def multiply(self, log_factor: Tensor, *, has_zeros: bool) -> None:
-        """Multiply the weights of all open segments by ``exp(log_factor)``, ``(m, K)``.
+        """Multiply the weights of all open segments of each state by a factor, ``exp(log_factor)``, ``(m, K)``.
 
         A factor of -inf ends the open segments of a state. ``has_zeros`` must be True if any factor is -inf.
         """
@@ -270,15 +280,19 @@ class _Open:
         self.level[:m] += log_factor
 
     def window(self, m: int) -> Tensor:
-        """Return log-weights less ``level`` of the segments that have lasted up to D steps, ``(m, K, up to D)``.
+        """Return the log-weights of the open segments less their common ``level``, ``(m, K, columns)``.
 
-        ``m`` is the number of sequences that are running. The shortest segment is last.
+        There are at most D columns, one for each number of steps that segments have lasted, the shortest last. ``m`` is
+        the number of sequences that are running.
         """
         return self.weights[:m, :, max(0, self.stop - self.longest) : self.stop]
 
 
 def _log_sums(window: Tensor, tables: tuple[Tensor, ...]) -> list[Tensor]:
-    """Return ``log Σ_c exp(window + table)``, ``(m, K)``, for each of ``tables (K, c)`` and ``window (m, K, c)``."""
+    """Return ``log Σ_c exp(window + table)``, ``(m, K)``, for each of several tables.
+
+    ``window`` is ``(m, K, c)``, and each of ``tables`` is ``(K, c)``.
+    """
     peak = finite(window.amax(-1, keepdim=True))
     scaled = (window - peak).exp_()
     results = []
@@ -295,7 +309,7 @@ def _log_sums(window: Tensor, tables: tuple[Tensor, ...]) -> list[Tensor]:
 
 @torch.no_grad()
 def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
-    """Run the forward pass on all sequences side by side, step by step."""
+    """Run the forward pass in a hidden semi-Markov chain on all sequences side by side, step by step."""
     n, k, longest = trellis.shape
     packing, log_b = trellis.packing, trellis.relative[0]
     d, has_zeros, advance = trellis.durations, trellis.has_zeros, trellis.products()
@@ -361,7 +375,10 @@ def _forward_compiled(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
 
 @torch.no_grad()
 def forward_backward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovPosterior:
-    """Run forward-backward; if a sequence has probability zero, its ``log_prob`` is -inf and the rest means nothing."""
+    """Run forward-backward in a hidden semi-Markov chain.
+
+    If a sequence has probability zero, its ``log_prob`` is -inf and its other results are arbitrary.
+    """
     filtered = forward_pass(trellis)
     backward = _backward_compiled if trellis.runs_compiled else _backward
     return _posterior(trellis, filtered, *backward(trellis, filtered))
@@ -370,11 +387,11 @@ def forward_backward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovPosterior:
 def _backward(
     trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered
 ) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
-    """Return gamma, ``(N, K)``, xi as in ``SemiMarkovPosterior``, and expected numbers of segments of each duration.
+    """Return p(z_t | x), ``(N, K)``, expected transitions, and expected numbers of segments of each duration.
 
-    The last two results are lists of two arrays ``(K, D)``, for segments that begin at any step but the first, and for
-    those that begin at the first: the expected segments of each duration, and those that are cut off after so many
-    steps.
+    Expected transitions are ``xi`` of ``SemiMarkovPosterior``. The last two results are lists of two arrays ``(K, D)``,
+    for segments that begin at any step but the first, and for those that begin at the first: the expected segments of
+    each duration, and those that are cut off after so many steps.
     """
     n, k, longest = trellis.shape
     packing, log_b = trellis.packing, trellis.relative[0]
@@ -486,9 +503,10 @@ def _posterior(
 
 
 def _log_at_end(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> Tensor:
-    """Return log p(future | a segment of j ends with the last step) / p(future | x), ``(n, K)`` by rank.
+    """Return log p(future | a segment of state j ends with the last step) / p(future | x), ``(n, K)`` by rank.
 
-    The future is the end of the sequence, or nothing if the end is no event.
+    The future is the end of the sequence, or nothing if the length has no probability. Ranks order sequences by length,
+    the longest first.
     """
     n, k, _ = trellis.shape
     if trellis.final is None:
@@ -509,10 +527,11 @@ def _in_full(cut_off: Tensor, log_pmf: Tensor, log_longer: Tensor) -> Tensor:
 
 @torch.no_grad()
 def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]:
-    """Return the most probable path of states of each sequence, ``(T,)``, and log p(path, x), ``(n,)`` (Viterbi).
+    """Return the most probable segmentation of each sequence as a path of states, and its log-probability.
 
-    Log-probabilities are float64 nats. The path is a segmentation; a path of states that do not follow themselves has
-    only one. If no path explains a sequence, its log-probability is -inf and its states mean nothing.
+    Paths are ``(T,)`` for each sequence, found by Viterbi's algorithm. Log-probabilities, ``(n,)``, are float64 nats,
+    and are those of the segmentation; a path of states that do not follow themselves has only one. If a sequence has no
+    possible path, its log-probability is -inf and its states are arbitrary.
     """
     if trellis.runs_compiled:
         return _best_compiled(trellis)
@@ -597,7 +616,7 @@ def _traced(
         packing: packing of the N rows.
         lasted: duration of the best segment that ends in each row and state, ``(N, K)``.
         state_before: state before the best segment that begins in each row and state, ``(N, K)``.
-        last_state, last_lasted: state and duration of the last segment of each sequence.
+        last_state, last_lasted: state and duration of the last segment of each sequence, ``(n,)``.
     """
     offsets, ranks, paths = packing.offsets.tolist(), packing.rank.tolist(), []
     for rank, length, state, duration in zip(
@@ -617,11 +636,11 @@ def _traced(
 
 @torch.no_grad()
 def sample_paths(trellis: SemiMarkovTrellis, n: int, generator: torch.Generator) -> tuple[list[np.ndarray], Tensor]:
-    """Draw ``n`` paths of each sequence, ``(n, T)``, from p(z | x), and return them with log p(x), ``(n_sequences,)``.
+    """Draw ``n`` paths of states of each sequence, ``(n, T)``, from p(z | x), and return them with log p(x).
 
     It filters forwards and draws segment by segment backwards: given the begin and the state of a segment, later frames
-    carry no information about the segment before. A sequence whose log p(x) is -inf has no path, and its states mean
-    nothing.
+    carry no information about the segment before. log p(x) is ``(n_sequences,)`` in nats. A sequence for which it is
+    -inf has no path, and its states are arbitrary.
     """
     filtered, d = forward_pass(trellis), trellis.durations
     log_prob = trellis.packing.totals(filtered.steps) + filtered.ends
@@ -644,7 +663,7 @@ def sample_paths(trellis: SemiMarkovTrellis, n: int, generator: torch.Generator)
 def cumulated(log_factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sum of the finite log-factors before each step, and the number of those that are -inf.
 
-    ``log_factor``, ``(T, K)``, is what each step contributes in each state; the results are ``(T + 1, K)``.
+    ``log_factor (T, K)`` is what each step contributes in each state; the results are ``(T + 1, K)``.
     """
     is_zero, none = np.isneginf(log_factor), np.zeros((1, log_factor.shape[1]))
     finite_factor = np.where(is_zero, 0.0, log_factor)
@@ -652,7 +671,7 @@ def cumulated(log_factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Drawn:
-    """Sampler of paths of one sequence.
+    """A sampler of paths of states of one sequence of T steps, which draws segments from the last to the first.
 
     ``log_start`` is the log-probability that a segment of each state begins at each step, and ``log_factor`` the
     log-density of each step in each state over that of the step; each ``(T, K)``. ``log_a`` are log-probabilities of

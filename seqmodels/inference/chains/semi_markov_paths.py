@@ -32,10 +32,10 @@ Groups = Sequence[Sequence[int]]  # the states of each label of one sequence
 
 @torch.no_grad()
 def log_prob_of_segment_paths(trellis: SemiMarkovTrellis, paths: Sequence[Tensor]) -> Tensor:
-    """Return log p(path, x) in nats, ``(n,)`` float64, for one path of states ``(T,)`` of each sequence.
+    """Return the joint log-probability of given paths and sequences, log p(path, x) in nats, ``(n,)`` float64.
 
-    It is computed as the probability of the sequence with every other state made impossible, and so sums over all
-    segmentations of the path.
+    ``paths`` has the states of each sequence, ``(T,)``. It is computed as the probability of the sequence with every
+    other state made impossible, and so sums over all segmentations of the path.
     """
     states = trellis.packing.pack(torch.cat([path.to(trellis.log_b.device) for path in paths]))
     is_other = torch.arange(len(trellis.transition), device=states.device) != states[:, None]
@@ -45,7 +45,7 @@ def log_prob_of_segment_paths(trellis: SemiMarkovTrellis, paths: Sequence[Tensor
 
 @torch.no_grad()
 def log_steps_left(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> list[Tensor]:
-    """Return the joint log-probability of the last state and of the steps its segment has left, given x, ``(K, D)``.
+    """Return log p(last state, number of steps that its segment has left | x) of each sequence, ``(K, D)``.
 
     There is one array for each sequence. Entry r of the second axis, counted from 0, means that r more steps of the
     segment follow the last step. Everything is -inf if the sequence is impossible.
@@ -69,7 +69,7 @@ def log_steps_left(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> 
 
 
 def of_runs(trellis: SemiMarkovTrellis) -> SemiMarkovTrellis:
-    """Return an equivalent problem for paths in which no state follows itself: the segments are runs of a state.
+    """Return an equivalent problem of inference in which segments are runs of a state, so that none follows itself.
 
     It is the same problem if all durations are one or no state follows itself. Where transitions differ from step to
     step, a state that follows itself must do so with the probability of ``transition`` at every step; a state that
@@ -110,7 +110,7 @@ def of_runs(trellis: SemiMarkovTrellis) -> SemiMarkovTrellis:
 
 @torch.no_grad()
 def k_best_segments(trellis: SemiMarkovTrellis, k: int) -> list[tuple[Tensor, Tensor]]:
-    """Return the ``k`` most probable paths of each sequence, the best first, and their log-probabilities.
+    """Return the ``k`` most probable paths of states of each sequence, the best first, and their log-probabilities.
 
     For each sequence these are ``(m, T)`` states and log p(path, x) in nats, ``(m,)``. The algorithm is Viterbi over
     segments, keeping the ``k`` best of each step and state: ``K D k`` terms a step. m is less than ``k`` if fewer paths
@@ -151,7 +151,7 @@ class _ListOfSegments:
     k: int
 
     def best(self, log_b: Array) -> tuple[NDArray[np.int64], Array]:
-        """Return the best paths of one sequence, ``(m, T)``, and their scores, ``(m,)``.
+        """Return the m most probable paths of one sequence, ``(m, T)``, and their log-probabilities, ``(m,)``.
 
         ``log_b``, ``(T, K)``, are its log-densities.
         """
@@ -226,11 +226,12 @@ class _ListOfSegments:
 def best_segment_alignments(
     trellis: SemiMarkovTrellis, groups: Sequence[Groups]
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """Return the labels and states of the best path of each sequence through its ``groups``, and log p(path, x).
+    """Return the most probable path of each sequence through given groups of states, in their order.
 
-    Labels and states are a list of ``(T,)`` each; log p(path, x) is ``(n,)`` in nats. The path goes through the groups
-    of states in their order, in each for at least one segment. If there is none, log p is -inf and the labels and
-    states mean nothing. It is the best path of the chain whose states are pairs of a label and one of its states.
+    The results are the number of the group (label) at each step, ``(T,)`` for each sequence, the state at each step,
+    ``(T,)``, and log p(path, x), ``(n,)`` in nats. ``groups`` has for each sequence a list of groups, each a list of
+    states. The path is in each group for at least one segment. If there is none, log p is -inf and the labels and
+    states are arbitrary. It is the best path of the chain whose states are pairs of a label and one of its states.
     """
     runs, packing = of_runs(trellis), trellis.packing
     positions, states, is_possible = [], [], []

@@ -40,7 +40,7 @@ MOST_ADDED = 1e-12  # largest share of a sum of one that raising numbers to ``TI
 
 @compiled(any_order=True, inner=True)
 def _relative_densities(log_b: np.ndarray, b: np.ndarray, peak: np.ndarray) -> None:
-    """Fill ``b``, ``(N, K)``, with the densities relative to the largest of each row.
+    """Fill ``b (N, K)`` with the densities relative to the largest of each row, from log-densities ``log_b``.
 
     ``peak``, ``(N,)``, is filled with the logarithm of that largest, in nats.
     """
@@ -74,12 +74,13 @@ def forward(
     is_posterior: bool,
     has_failed: np.ndarray,
 ) -> None:
-    """Run the forward recursion: fill ``alpha``, ``ratio``, ``steps``, ``ends``, ``log_prob`` and ``has_failed``.
+    """Run the forward recursion over sequences of N frames in all, one after the other, with K states.
 
     Args:
         initial: distribution of the first state, ``(1, K)`` or ``(n, K)`` by rank (longest first).
         transition: transition probabilities, ``(K, K)``.
-        final: probability of the end after each state, ``(1, K)`` or ``(n, K)`` by rank; ones if the end is no event.
+        final: probability that the sequence ends after each state, ``(1, K)`` or ``(n, K)`` by rank; ones if the length
+            has no probability.
         log_b: log-densities in nats, ``(N, K)`` in packed rows.
         offsets: first row of each time, and N at the end.
         lengths: number of frames of each sequence, ``(n,)`` by rank.
@@ -235,13 +236,22 @@ def backward(
     last: np.ndarray,
     has_failed: np.ndarray,
 ) -> None:
-    """Run the backward recursion: fill ``gamma`` and add to the sums ``xi``, ``first`` and ``last`` over sequences.
+    """Run the backward recursion over sequences of N frames in all, one after the other, with K states.
 
-    ``gamma``, ``(N, K)``, holds the ``ratio`` of ``forward`` before. The sums are expected transitions ``xi``,
-    ``(K, K)``, first states ``first``, ``(K,)``, and last states ``last``, ``(K,)``; each sequence counts by its weight
-    in ``weights``, ``(n,)`` by rank (longest first). A sequence for which ``has_failed`` is or becomes True adds
-    nothing to them, and one whose ``ends`` is -inf has a gamma of zeros. The other arguments are explained in
-    ``forward``.
+    Args:
+        initial: distribution of the first state, ``(1, K)`` or ``(n, K)`` by rank (longest first).
+        transition: transition probabilities, ``(K, K)``.
+        final: probability that the sequence ends after each state, ``(1, K)`` or ``(n, K)`` by rank; ones if the length
+            has no probability.
+        offsets: first row of each time, and N at the end.
+        lengths: number of frames of each sequence, ``(n,)`` by rank.
+        weights: weight of each sequence in the sums, ``(n,)`` by rank.
+        alpha, ends: results of ``forward``. A sequence whose ``ends`` is -inf gets a gamma of zeros.
+        gamma: result: p(z_t | x), ``(N, K)``; before, it holds the result ``ratio`` of ``forward``.
+        xi, first, last: sums over sequences of expected transitions ``(K, K)``, first states ``(K,)`` and last states
+            ``(K,)``, which are added to.
+        has_failed: True where the result may be wrong, ``(n,)`` by rank; it is updated, and such sequences are not
+            added to the sums.
     """
     K = len(transition)
     beta, ahead = np.empty(K), np.empty(K)
@@ -319,12 +329,19 @@ def _best_paths(
     path: np.ndarray,
     log_prob: np.ndarray,
 ) -> None:
-    """Find the most probable paths of a range of ranks by Viterbi: fill ``path`` and ``log_prob``.
+    """Find the most probable path of each sequence of a range of ranks (Viterbi); ties go to the lowest state.
 
-    Adding ``shift`` and subtracting it again rounds a term to the grid, so that sums decide exactly; ties go to the
-    lowest state. ``packed`` is offsets, lengths and first frames; ``psi``, ``(N, K)``, is a buffer for the states
-    before. ``path``, ``(N,)``, holds one sequence after the other; ``log_prob``, ``(n,)`` by rank (longest first), is
-    log p(path, x) in nats.
+    Args:
+        initial: distribution of the first state, ``(1, K)`` or ``(n, K)`` by rank (longest first).
+        transition: transition probabilities, ``(K, K)``.
+        final: probability that the sequence ends after each state, ``(1, K)`` or ``(n, K)`` by rank.
+        log_b: log-densities in nats, ``(N, K)`` in packed rows.
+        packed: first row of each time, length of each sequence, and index of its first frame in ``path``.
+        ranks: first rank, and the first after the last.
+        shift: number whose addition and subtraction rounds every term to a grid, so that sums are exact.
+        psi: buffer for the states before, ``(N, K)``.
+        path: result: states, one sequence after the other, ``(N,)``.
+        log_prob: result: log p(path, x) in nats, ``(n,)`` by rank.
     """
     offsets, lengths, firsts = packed
     K = len(transition)
@@ -387,12 +404,13 @@ def expectations(
     counts: tuple[np.ndarray, np.ndarray, np.ndarray],
     by_rank: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> None:
-    """Run the forward and the backward recursion on all sequences: fill ``gamma`` and add to ``counts``.
+    """Run forward-backward on all sequences: fill ``gamma`` with p(z_t | x), and add expected counts to ``counts``.
 
     Args:
-        chain: initial distribution, transition probabilities and probability of the end, as ``forward`` takes them.
+        chain: distribution of the first state, ``(1, K)`` or ``(n, K)`` by rank; transition probabilities, ``(K, K)``;
+            and probability of the end, ``(1, K)`` or ``(n, K)`` by rank.
         log_b: log-densities in nats, ``(N, K)`` in packed rows.
-        packed: places of the frames.
+        packed: packing of the frames.
         weights: weight of each sequence, ``(n,)`` by rank (longest first).
         memory: buffers for alpha, ``(N, K)``, and for log p(x_t | x_<t), ``(N,)``.
         gamma: result: p(z_t | x), ``(N, K)``.
@@ -408,14 +426,14 @@ def expectations(
 def paths(
     chain: tuple[np.ndarray, np.ndarray, np.ndarray], log_b: np.ndarray, packed: PackedArrays, shift: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best path of each sequence, ``(N,)``, concatenated, and its log-probability in nats, ``(n,)``.
+    """Return the most probable path of each sequence, one after the other, ``(N,)``, and log p(path, x), ``(n,)``.
 
     Args:
         chain: initial distribution, ``(1 or n, K)`` by rank (longest first); transition probabilities, ``(K, K)``;
             probability of the end, ``(1 or n, K)`` by rank.
         log_b: log-densities in nats, ``(N, K)``, packed as ``packed`` says.
-        packed: places of the frames.
-        shift: number whose addition rounds to the grid of ``viterbi``.
+        packed: packing of the frames.
+        shift: number whose addition and subtraction rounds every term to a grid, so that sums are exact.
     """
     psi = np.empty(log_b.shape, np.uint8 if log_b.shape[1] <= 256 else np.int16)
     path, log_prob = np.empty(len(log_b), np.int64), np.empty(len(packed.lengths))
@@ -434,7 +452,10 @@ def paths(
 
 
 def forward_pass(trellis: Trellis) -> tuple[Filtered, Tensor]:
-    """Return the results of the forward pass of one chain, and for which sequences they may be wrong, ``(n,)`` bool."""
+    """Return the results of the forward pass of one chain, and True for each sequence that may be wrong, ``(n,)``.
+
+    ``trellis`` is the problem of inference, of whole sequences.
+    """
     packed, (chain, log_b) = trellis.packing.arrays, _arrays(trellis)
     alpha, ratio, steps = np.empty(log_b.shape), np.empty(log_b.shape), np.empty(len(log_b))
     ends, log_prob, has_failed = packed.by_rank()
@@ -446,7 +467,10 @@ def forward_pass(trellis: Trellis) -> tuple[Filtered, Tensor]:
 
 
 def forward_backward_pass(trellis: Trellis) -> tuple[Posterior, Tensor]:
-    """Return the posterior, and True for each sequence that failed, ``(..., n)``; those are left out of the sums."""
+    """Return the results of forward-backward, and True for each sequence that may be wrong, ``(..., n)``.
+
+    Such sequences are left out of the sums. ``trellis`` is the problem of inference, of whole sequences.
+    """
     passes = [_of_one_chain(chain) for chain in trellis.chains]
     if trellis.transition.dim() == 2:
         return passes[0]
@@ -469,18 +493,21 @@ def _of_one_chain(trellis: Trellis) -> tuple[Posterior, Tensor]:
 
 
 def best_paths(trellis: Trellis, shift: float) -> tuple[Tensor, Tensor]:
-    """Return the best path of each sequence, ``(N,)`` int64, concatenated, and its log-probability in nats, ``(n,)``.
+    """Return the most probable path of each sequence, one after the other, ``(N,)``, and log p(path, x), ``(n,)``.
 
     Args:
-        trellis: the problem, of one chain and whole sequences.
-        shift: number whose addition rounds to the grid of ``viterbi``.
+        trellis: the problem of inference, of one chain and whole sequences.
+        shift: number whose addition and subtraction rounds every term to a grid, so that sums are exact.
     """
     path, log_prob = paths(*_arrays(trellis), trellis.packing.arrays, shift)
     return torch.from_numpy(path), torch.from_numpy(log_prob)
 
 
 def _arrays(trellis: Trellis) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
-    """Return one chain, as ``expectations`` takes it, and its log-densities, ``(N, K)``; all float64."""
+    """Return the parameters of one chain as arrays by rank, and its log-densities, ``(N, K)``; all float64.
+
+    The parameters are the distribution of the first state, transition probabilities and the probability of the end.
+    """
     order = trellis.packing.order.numpy()
     rows = (_numpy(each) for each in (trellis.initial, trellis.final))
     initial, final = (each if len(each) == 1 else each[order] for each in rows)

@@ -21,7 +21,15 @@ from torch import Tensor
 
 
 def forward(initial: Tensor, transition: Tensor, log_b: Tensor) -> Tensor:
-    """Return log alpha_t(j) = log p(x_1 .. x_t, z_t = j), ``(T, K)``, by Rabiner's equations 19 and 20."""
+    """Return the forward log-probabilities log alpha_t(j) = log p(x_1 .. x_t, z_t = j), ``(T, K)``.
+
+    They follow equations 19 and 20 of Rabiner (1989).
+
+    Args:
+        initial: distribution of the first state over K states, ``(K,)``.
+        transition: transition probabilities from i to j, ``(K, K)``.
+        log_b: log-densities of T steps in each state, ``(T, K)``.
+    """
     log_alpha = torch.empty_like(log_b)
     log_alpha[0] = initial.log() + log_b[0]
     for t in range(1, len(log_b)):
@@ -30,9 +38,15 @@ def forward(initial: Tensor, transition: Tensor, log_b: Tensor) -> Tensor:
 
 
 def backward(transition: Tensor, log_b: Tensor, final: Tensor | None = None) -> Tensor:
-    """Return log beta_t(i) = log p(x_t+1 .. x_T | z_t = i), ``(T, K)``, by equations 24 and 25.
+    """Return the backward log-probabilities log beta_t(i) = log p(x_t+1 .. x_T | z_t = i), ``(T, K)``.
 
-    With ``final`` it includes the probability that the sequence ends after x_T.
+    They follow equations 24 and 25 of Rabiner (1989). With ``final`` they include the probability that the sequence
+    ends after x_T.
+
+    Args:
+        transition: transition probabilities from i to j, ``(K, K)``.
+        log_b: log-densities of T steps in each of K states, ``(T, K)``.
+        final: probability of the end after each state, ``(K,)``; None leaves the end out.
     """
     log_beta = torch.empty_like(log_b)
     log_beta[-1] = 0.0 if final is None else final.log()
@@ -44,9 +58,18 @@ def backward(transition: Tensor, log_b: Tensor, final: Tensor | None = None) -> 
 def forward_backward(
     initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log p(x), gamma ``(T, K)`` and xi ``(T - 1, K, K)``, Rabiner's equations 21, 27 and 37.
+    """Return log p(x), the posterior of states and the posterior of transitions of one possible sequence.
 
-    The sequence must be possible. gamma is p(z_t = j | x), and xi is p(z_t = i, z_t+1 = j | x).
+    They follow equations 21, 27 and 37 of Rabiner (1989).
+
+    Args:
+        initial: distribution of the first state over K states, ``(K,)``.
+        transition: transition probabilities from i to j, ``(K, K)``.
+        log_b: log-densities of T steps in each state, ``(T, K)``.
+        final: probability of the end after each state, ``(K,)``; None leaves the end out.
+
+    Returns:
+        log p(x); gamma, p(z_t = j | x), ``(T, K)``; and xi, p(z_t = i, z_t+1 = j | x), ``(T - 1, K, K)``.
     """
     log_alpha, log_beta = forward(initial, transition, log_b), backward(transition, log_b, final)
     log_prob = torch.logsumexp(log_alpha[-1] + log_beta[-1], 0)
@@ -57,7 +80,16 @@ def forward_backward(
 
 
 def viterbi(initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None) -> list[int]:
-    """Return the most probable path of states, T integers, by Rabiner's equations 32 to 35."""
+    """Return the most probable path of states, a list of T integers.
+
+    It follows equations 32 to 35 of Rabiner (1989).
+
+    Args:
+        initial: distribution of the first state over K states, ``(K,)``.
+        transition: transition probabilities from i to j, ``(K, K)``.
+        log_b: log-densities of T steps in each state, ``(T, K)``.
+        final: probability of the end after each state, ``(K,)``; None leaves the end out.
+    """
     delta = initial.log() + log_b[0]
     psi = []
     for t in range(1, len(log_b)):

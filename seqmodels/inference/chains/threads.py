@@ -30,10 +30,11 @@ SetThreads = Callable[[int], int]  # takes a number of threads; some functions r
 
 @contextmanager
 def one_thread_if_small(transition: Tensor, n: int) -> Iterator[None]:
-    """Use one torch thread on this CPU, within the context, if products of ``(K, K)`` with ``(K, n)`` are small.
+    """Use one torch thread on this CPU, within the context, if products of the given sizes are small.
 
-    The number before is restored afterwards. Only the calling thread is affected: ``torch.set_num_threads`` would
-    change the whole process, in which other threads may be at work.
+    The products are of ``transition (K, K)`` with matrices ``(K, n)``. The number of threads before is restored
+    afterwards. Only the calling thread is affected: ``torch.set_num_threads`` would change the whole process, in which
+    other threads may be at work.
     """
     if torch.get_num_threads() == 1 or transition.is_cuda or transition.numel() * n >= WORTH_SHARING:
         yield
@@ -60,9 +61,9 @@ def one_thread() -> Iterator[None]:
 
 
 def run_parts(parts: Sequence[Part], run: Callable[[Part], None], *, is_worth_sharing: bool) -> None:
-    """Call ``run``, a compiled function, with each of ``parts``, on several threads if ``is_worth_sharing``.
+    """Call ``run``, a compiled function, with each part, on several threads if ``is_worth_sharing``.
 
-    There are as many threads as torch uses.
+    A part is a range of items, ``(first, first after it)``. There are at most as many threads as torch uses.
     """
     n_threads = min(torch.get_num_threads(), len(parts))
     if n_threads <= 1 or not is_worth_sharing:
@@ -74,7 +75,7 @@ def run_parts(parts: Sequence[Part], run: Callable[[Part], None], *, is_worth_sh
 
 
 def in_threads(items: Sequence[Item], run: Callable[[Item], Result]) -> list[Result]:
-    """Return ``run(item)`` of each item, in order, each computed in a thread of its own without gradients.
+    """Return the results of ``run(item)``, in order, each computed in a thread of its own without gradients.
 
     Within such a thread, torch uses one thread.
     """
@@ -89,9 +90,9 @@ def in_threads(items: Sequence[Item], run: Callable[[Item], Result]) -> list[Res
 
 @cache
 def _thread_setters() -> tuple[SetThreads, SetThreads]:
-    """Return functions that set how many threads the calling thread uses in OpenMP (as loaded by torch) and in MKL.
+    """Return functions that set the number of threads that the calling thread uses, in OpenMP and in MKL.
 
-    If a library is not there, its function sets nothing.
+    OpenMP is the library that torch has loaded. If a library is not there, its function sets nothing.
     """
     folder = Path(torch.__file__).parent
     files = [path for path in folder.glob("lib/libtorch_cpu.*") if path.suffix in (".so", ".dylib")]

@@ -23,19 +23,19 @@ Lengths = Sequence[int] | np.ndarray | Tensor  # frames of each sequence
 
 @dataclass(frozen=True)
 class Trellis:
-    """One problem of inference: n sequences and a chain of K states, or, for forward-backward, R such chains.
+    """A problem of inference in hidden Markov chains: n sequences of N frames, and a chain of K states.
 
-    With several chains, arrays have a leading axis R.
+    For forward-backward there may be R chains over the same sequences; arrays then have a leading axis R.
 
     Attributes:
         initial: distribution of the first state, ``(..., 1, K)`` or, one row for each sequence in the caller's order,
             ``(..., n, K)``; float64.
         transition: transition probabilities, ``(..., K, K)`` float64.
-        final: probability of the end after each state, ``(..., 1, K)`` or ``(..., n, K)`` float64; ones if the end is
-            no event.
+        final: probability that the sequence ends after each state, ``(..., 1, K)`` or ``(..., n, K)`` float64; ones if
+            the length has no probability.
         densities: densities of the frames, ``(..., N, K)``, in the rows of ``segments.packing``.
         segments: how the N rows make up the n sequences.
-        scratch: buffers that the passes write on; of two results from one scratch only the later one is valid.
+        scratch: buffers that the passes reuse; a result is valid only until the next pass with the same buffers.
         weights: weight of each sequence in sums over sequences, ``(n,)`` float64; None means 1 for every sequence.
         log_transitions: log-probabilities of the transitions into each row, ``(N, K, K)`` float64, if they differ from
             step to step; first frames are not read. Only for one chain and uncut sequences. None if ``transition``
@@ -61,7 +61,17 @@ class Trellis:
         final: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Trellis:
-        """Check shapes, and bring the parameters to float64 on the device of the densities.
+        """Return a trellis after checking shapes, with the parameters in float64 on the device of the densities.
+
+        Args:
+            initial: distribution of the first state over K states, ``(..., K)``, or ``(..., n, K)`` with one row for
+                each sequence.
+            transition: transition probabilities, ``(..., K, K)``.
+            densities: densities of the frames, ``(..., N, K)``, in the rows of ``segments.packing``.
+            segments: how the N rows make up the n sequences.
+            final: probability that the sequence ends after each state, ``(..., K)``; None if the length has no
+                probability.
+            scratch: buffers that the passes reuse; None for new ones.
 
         Raises:
             ValueError: If a shape does not fit, or the densities are neither float32 nor float64.
@@ -90,11 +100,15 @@ class Trellis:
         final: Tensor | None = None,
         lengths: Lengths | None = None,
     ) -> Trellis:
-        """Return the trellis of sequences with log-densities ``log_b``, ``(N, K)``, one sequence after the other.
+        """Return the trellis of sequences that lie one after the other, cut into the segments that run fastest.
 
-        They are divided into the segments that run fastest side by side. ``initial``, ``(K,)`` or ``(n, K)``, and
-        ``transition``, ``(K, K)``, are probabilities, and ``final``, ``(K,)``, those of the end; None means that the
-        end is no event. ``lengths``, ``(n,)``, has the number of frames of each sequence; None means one sequence.
+        Args:
+            initial: distribution of the first state over K states, ``(K,)``, or ``(n, K)`` with one row for each
+                sequence.
+            transition: transition probabilities, ``(K, K)``.
+            log_b: log-densities in nats, ``(N, K)``: the frames of all sequences, one sequence after the other.
+            final: probability that the sequence ends after each state, ``(K,)``; None if the length has no probability.
+            lengths: number of frames of each sequence, ``(n,)``; None means one sequence.
 
         Raises:
             ValueError: If there are no sequences, one is empty, or a shape or precision does not fit.
@@ -104,18 +118,18 @@ class Trellis:
 
     @property
     def packing(self) -> Packing:
-        """The order in which the N rows of all segments lie in arrays."""
+        """The packing of the segments: which frame each of the N rows of densities and results belongs to."""
         return self.segments.packing
 
     @property
     def is_sequential(self) -> bool:
-        """True if the passes run as compiled loops over one sequence after the other (``sequential``)."""
+        """True if the passes run as compiled loops over one sequence after the other, instead of tensor operations."""
         n_steps, device = len(self.packing.batch_sizes), self.densities.device
         fits = self.segments.is_whole and self.log_transitions is None
         return fits and runs_sequentially(self.transition.shape[-1], self.packing.n_frames, n_steps, device)
 
     def starts(self, dtype: torch.dtype) -> Tensor:
-        """Return the distribution that the first state of each of w segments starts from, ``(..., w, K)`` by rank.
+        """Return the distribution of the first state of each of w segments, ``(..., w, K)`` by rank.
 
         It is ``initial`` for the first segment of each sequence and flat for the others. Ranks order segments by
         length, the longest first.
@@ -124,20 +138,24 @@ class Trellis:
         return starts.index_fill_(-2, self.segments.neighbours[1], 1 / self.transition.shape[-1])
 
     def ends(self, dtype: torch.dtype) -> Tensor:
-        """Return the message beta at the last frame of each of w segments, ``(..., w, K)`` by rank (longest first).
+        """Return the backward message beta at the last frame of each of w segments, ``(..., w, K)`` by rank.
 
-        It is ``final`` for the last segment of each sequence and ones for the others.
+        It is ``final`` for the last segment of each sequence and ones for the others. Ranks order segments by length,
+        the longest first.
         """
         return self._by_segment(self.final.to(dtype)).index_fill_(-2, self.segments.neighbours[0], 1.0)
 
     def _by_segment(self, rows: Tensor) -> Tensor:
-        """Expand rows ``(..., 1, K)`` or ``(..., n, K)`` of sequences to their segments, ``(..., w, K)`` by rank."""
+        """Return the row of each segment's sequence, ``(..., w, K)`` by rank (longest segment first).
+
+        ``rows (..., 1, K)`` or ``(..., n, K)`` has one row for all sequences or one for each.
+        """
         *lead, _, K = rows.shape
         return rows.expand(*lead, self.segments.n_sequences, K)[..., self.owner, :]
 
     @property
     def owner(self) -> Tensor:
-        """Number of the sequence that each segment belongs to, ``(w,)`` by rank."""
+        """The number of the sequence that each of w segments belongs to, ``(w,)`` by rank (longest segment first)."""
         return self.segments.owner[self.packing.order]
 
     @property
@@ -152,9 +170,9 @@ class Trellis:
         ]
 
     def weighted(self, rows: Tensor, sequence: Tensor) -> Tensor:
-        """Multiply ``rows``, ``(..., m, K)``, in place by the weights of the sequences they belong to, and return them.
+        """Return ``rows (..., m, K)``, multiplied in place by the weight of the sequence that each belongs to.
 
-        ``sequence``, ``(m,)``, is the number of each row's sequence.
+        ``sequence (m,)`` is the number of each row's sequence.
         """
         return rows if self.weights is None else rows.mul_(self.weights.to(rows.dtype)[sequence, None])
 
@@ -163,17 +181,20 @@ class Trellis:
         return replace(self, densities=self.densities.double(), scratch=Scratch())
 
     def take(self, sequences: Tensor) -> tuple[Trellis, Tensor]:
-        """Return the trellis of the given ``sequences`` alone, uncut, and for each of its rows the row here."""
+        """Return the trellis of some of the sequences, uncut, and the index of each of its rows among the rows here.
+
+        ``sequences`` are the numbers of the sequences.
+        """
         return self._rearranged(sequences, Segments.whole(self.segments.lengths[sequences], self.densities.device))
 
     @property
     def whole(self) -> Trellis:
-        """The same problem with sequences that are not cut."""
+        """The same problem of inference, with sequences that are not cut into segments."""
         every = torch.arange(self.segments.n_sequences, device=self.densities.device)
         return self if self.segments.is_whole else self.take(every)[0]
 
     def cut(self, segments: Segments) -> tuple[Trellis, Tensor]:
-        """Return this trellis in other segments, and for each of its N rows the row here, ``(N,)``."""
+        """Return this trellis cut into other segments, and the index of each of its N rows here, ``(N,)``."""
         if segments.is_whole and self.segments.is_whole:
             return self, torch.arange(self.packing.n_frames, device=self.densities.device)
         return self._rearranged(torch.arange(self.segments.n_sequences, device=self.densities.device), segments)
@@ -189,9 +210,12 @@ class Trellis:
 
 
 def segments_of_concatenated(transition: Tensor, log_b: Tensor, lengths: Lengths | None) -> Segments:
-    """Return the fastest segments of sequences ``log_b``, ``(N, K)``, one after the other.
+    """Return the segments into which sequences that lie one after the other are cut to run fastest.
 
-    ``lengths``, ``(n,)``, is the number of frames of each; None means one sequence.
+    Args:
+        transition: transition probabilities, ``(K, K)``.
+        log_b: log-densities, ``(N, K)``.
+        lengths: number of frames of each sequence, ``(n,)``; None means one sequence.
 
     Raises:
         ValueError: If there are no sequences, one is empty, or a shape or precision does not fit.
@@ -215,13 +239,14 @@ def segments_of_concatenated(transition: Tensor, log_b: Tensor, lengths: Lengths
 
 @dataclass(frozen=True)
 class Filtered:
-    """Results of the forward pass in N rows, packed as in the trellis or concatenated in the caller's order.
+    """The result of the forward pass over n sequences with N frames in all, and K states.
 
     Attributes:
-        alpha: p(z_t | x_<=t), ``(N, K)``; rows sum to one, or are zero once the sequence is impossible.
+        alpha: probability of each state given the frames so far, p(z_t | x_<=t), ``(N, K)``; rows sum to one, or are
+            zero once the sequence is impossible.
         steps: log p(x_t | x_<t) in nats, ``(N,)`` float64; -inf from the first impossible frame on.
-        ends: log p(end | x), the log of the mass of ``final`` under the last belief, ``(n,)`` float64; None if the end
-            is no event.
+        ends: log-probability that each sequence ends after its last frame, log p(end | x), ``(n,)`` float64; None if
+            the length has no probability.
     """
 
     alpha: Tensor
@@ -234,7 +259,10 @@ class Filtered:
         return [self]
 
     def replace_sequences(self, rows: Tensor, sequences: Tensor, recomputed: Filtered) -> None:
-        """Replace the results of ``sequences``, which are in ``rows``, by the results in ``recomputed``."""
+        """Replace the results of some sequences in place by those in ``recomputed``.
+
+        ``rows`` are the indices of their frames, and ``sequences`` their numbers.
+        """
         self.steps[rows] = recomputed.steps
         self.alpha[rows] = recomputed.alpha.to(self.alpha.dtype)
         if self.ends is not None and recomputed.ends is not None:
@@ -243,13 +271,13 @@ class Filtered:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Results of forward-backward given all of each sequence; with a leading axis, the results of several chains.
+    """The result of forward-backward over n sequences with N frames in all, and K states.
 
-    The N rows are packed as in the trellis or concatenated in the caller's order.
+    Results of several chains have a leading axis.
 
     Attributes:
-        log_prob: log p(x) in nats, ``(..., n)`` float64, with the end if there is a ``final``.
-        gamma: p(z_t | x), ``(..., N, K)``; rows sum to one.
+        log_prob: log p(x) of each sequence in nats, ``(..., n)`` float64, including its end if that has a probability.
+        gamma: probability of each state given the whole sequence, p(z_t | x), ``(..., N, K)``; rows sum to one.
         xi: expected number of transitions i -> j, ``(..., K, K)`` float64, summed over all frames and over sequences by
             their weights.
         initial: expected number of starts in each state (gamma of first frames), ``(..., K)`` float64, summed the same
@@ -268,16 +296,16 @@ class Posterior:
 
     @property
     def chains(self) -> list[Posterior]:
-        """Views of the results of each chain; if there is one chain, a list of this object alone."""
+        """The result of each chain; if there is one chain, a list of this object alone."""
         if self.xi.dim() == 2:
             return [self]
         parts = (self.log_prob, self.gamma, self.xi, self.initial, self.final)
         return [Posterior(*each) for each in zip(*parts, strict=True)]
 
     def replace_sequences(self, rows: Tensor, sequences: Tensor, recomputed: Posterior) -> None:
-        """Replace the results of ``sequences`` by the results in ``recomputed``, and add these to the sums.
+        """Replace the results of some sequences in place by those in ``recomputed``, and add the latter to the sums.
 
-        ``rows`` are the rows of these sequences, which are not in the sums yet.
+        ``rows`` are the indices of their frames, and ``sequences`` their numbers; the sums do not include them yet.
         """
         self.log_prob[sequences] = recomputed.log_prob
         self.gamma[rows] = recomputed.gamma.to(self.gamma.dtype)

@@ -135,21 +135,21 @@ def _backward(
 
 
 def can_run(b: Tensor) -> bool:
-    """Return True if these kernels support densities ``b`` of this precision, number and device."""
+    """Return True if the GPU kernels support densities of this precision, number of states and device."""
     return b.is_cuda and b.dtype == torch.float32 and b.shape[1] <= MOST_STATES and b.numel() <= MOST_NUMBERS
 
 
 def forward(
     transition: Tensor, b: Tensor, packing: Packing, *, starts: Tensor, alpha: Tensor, scale: Tensor, flush: float
 ) -> None:
-    """Run the scaled forward recursion on packed sequences in a GPU kernel, as ``scaled.forward_recursion`` does.
+    """Run the forward recursion, with probabilities scaled at each step, on packed sequences in a GPU kernel.
 
     Args:
         transition: transition probabilities, ``(K, K)``.
         b: densities, ``(N, K)`` float32.
         packing: packing of the N rows.
         starts: predicted distributions of first states, ``(w, K)`` by rank (longest first).
-        alpha: result, ``(N, K)``, with the memory layout of ``b``.
+        alpha: result, p(z_t | x_<=t), ``(N, K)``, with the memory layout of ``b``.
         scale: result, scaling factors, ``(N,)``.
         flush: values of alpha up to this become zero.
     """
@@ -166,10 +166,21 @@ def backward(
     transition: Tensor, ahead: Tensor, packing: Packing, *, alpha: Tensor, scale: Tensor, ends: Tensor, gamma: Tensor,
     drift: float, beta_max: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Run ``scaled.backward_recursion`` on a GPU; its results and arguments are described there.
+    """Run the backward recursion, with messages scaled at each step, on packed sequences in a GPU kernel.
 
-    ``ahead``, ``(N, K)``, holds the densities b before and b beta / c afterwards. A row of gamma drifted if its sum
-    differs from one by more than ``drift``. Messages are normalised at every step.
+    Args:
+        transition: transition probabilities, ``(K, K)``.
+        ahead: the densities b, ``(N, K)``, which are replaced by b beta / c.
+        packing: packing of the N rows.
+        alpha, scale: results of ``forward``.
+        ends: backward messages beta at last frames, ``(w, K)`` by rank (longest first).
+        gamma: result, p(z_t | x), ``(N, K)``.
+        drift: accepted deviation from one of the sum of a row of gamma.
+        beta_max: filled with the largest beta of each frame, ``(N,)``; None if it is not needed.
+
+    Returns:
+        Beta before first frames, ``(w, K)`` by rank, and True for each sequence with a row of gamma that drifted from a
+        sum of one, ``(w,)``.
     """
     offsets, sizes, steps, grid = _launch(packing)
     K, strides, w = ahead.shape[1], (ahead.stride(0), ahead.stride(1)), len(ends)
@@ -193,7 +204,7 @@ def _launch(packing: Packing) -> tuple[Tensor, Tensor, Tensor, tuple[int]]:
 
 
 def options(n_states: int, memory: int) -> dict[str, Any]:
-    """Return the compile-time options of both kernels for ``n_states`` states.
+    """Return the compile-time options of the forward and backward GPU kernels for ``n_states`` states.
 
     ``memory`` is the shared memory of one program on the device, in bytes.
     """

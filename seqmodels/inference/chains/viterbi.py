@@ -34,23 +34,24 @@ THREADS_PER_LOOP = 10  # threads with which tensors are as fast as a loop over o
 def viterbi(
     initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None, *, lengths: Lengths | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the best path of states of each sequence, computed in float64 whatever the precision of ``log_b``.
+    """Return the most probable path of hidden states of each sequence, computed in float64 (Viterbi 1967).
 
     Each term is rounded to 2^-36 nats, so that ties do not depend on the order of sums; they go to the lowest state,
     decided from the last frame backwards. Beyond ``log_b`` it takes one or two bytes of memory for each frame and
     state.
 
     Args:
-        initial: distribution of the first state p(z_1), ``(K,)``, or ``(n, K)`` with one row for each sequence.
+        initial: distribution of the first state p(z_1) over K states, ``(K,)``, or ``(n, K)`` with one row for each of
+            n sequences.
         transition: transition probabilities p(z_t+1 = j | z_t = i), ``(K, K)``.
         log_b: log-densities log p(x_t | z_t) in nats, ``(N, K)``, float32 or float64: the frames of all sequences, one
             sequence after the other.
-        final: probability of the end after each state, ``(K,)``; None if the end is no event.
+        final: probability that the sequence ends after each state, ``(K,)``; None if the length has no probability.
         lengths: number of frames of each sequence, ``(n,)``; None if all N frames belong to one sequence.
 
     Returns:
-        States, ``(N,)`` int64, and log p(path, x) of each sequence in nats, ``(n,)`` float64. A sequence that no path
-        explains has -inf, and its states mean nothing.
+        States, ``(N,)`` int64, and log p(path, x) of each sequence in nats, ``(n,)`` float64. A sequence without a
+        possible path has -inf, and its states are arbitrary.
 
     Raises:
         ValueError: If a shape does not fit, or ``log_b`` is neither float32 nor float64.
@@ -65,7 +66,12 @@ def viterbi(
 
 @torch.no_grad()
 def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
-    """Return the best paths of a trellis: states ``(N,)``, concatenated, and log p(path, x) in nats, ``(n,)``."""
+    """Return the most probable path of states of each sequence of a trellis (a problem of inference).
+
+    Returns:
+        States, ``(N,)`` int64, one sequence after the other, and log p(path, x) of each sequence in nats, ``(n,)``
+            float64.
+    """
     if _runs_in_loops(trellis):
         from seqmodels.inference.chains import sequential
 
@@ -93,17 +99,17 @@ def _runs_in_loops(trellis: Trellis) -> bool:
 
 
 def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the best path of each sequence of one chain, and for each frame and state the state before (psi).
+    """Return the most probable path of each sequence, and for each frame and state the best state before (psi).
 
     Args:
-        trellis: problem of one chain.
+        trellis: problem of inference, with one chain.
         log_b: logarithms of its densities, ``(N, K)`` packed.
-        deltas: filled with the scores of all frames, ``(N, K)`` float64 packed, on the grid and up to a constant in
-            each frame; None if they are not needed.
+        deltas: filled with the scores of the best paths to each state, ``(N, K)`` float64 packed, rounded to the grid
+            of ``1 / GRID`` nats and up to a constant in each frame; None if they are not needed.
 
     Returns:
         States, ``(N,)``, one sequence after the other, and psi, ``(N, K)`` packed: the state before on the best path to
-        each state. psi means nothing in first frames of sequences.
+        each state. psi is arbitrary in first frames of sequences.
     """
     packing = trellis.packing
     scores, psi = _scores_of_segments(trellis, log_b, deltas)
@@ -113,12 +119,12 @@ def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tup
 
 @torch.no_grad()
 def log_prob_of_paths(trellis: Trellis, path: Tensor, log_b: Tensor | None = None) -> Tensor:
-    """Return log p(path, x) of each sequence in nats, ``(n,)`` float64.
+    """Return the joint log-probability of given paths and sequences, log p(path, x) in nats, ``(n,)`` float64.
 
     It is ``log π(z_1) + Σ_t log a(z_t-1, z_t) + Σ_t log b_z_t(x_t)``, plus the log-probability of the end.
 
     Args:
-        trellis: problem of one chain.
+        trellis: problem of inference, with one chain of K states.
         path: states of n sequences, ``(N,)``, one after the other.
         log_b: logarithms of the trellis's densities, ``(N, K)`` packed; None computes them.
     """
@@ -146,19 +152,19 @@ def log_prob_of_paths(trellis: Trellis, path: Tensor, log_b: Tensor | None = Non
 def best_scores(
     into: Tensor, log_b: Tensor, packing: Packing, arriving: Tensor, deltas: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Run Viterbi's recursion over time, ``delta_t(j) = max_i (delta_t-1(i) + log a_ij) + log b_t(j)``.
+    """Run Viterbi's recursion over time, and return the last scores and pointers to the states before.
 
     Args:
-        into: log-probabilities on the grid, ``(K, K)`` with ``into[j, i] = log a_ij``, or ``(N, K, K)`` packed for the
-            transitions into each row.
+        into: log-probabilities rounded to the grid of ``1 / GRID`` nats, ``(K, K)`` with ``into[j, i] = log a_ij``, or
+            ``(N, K, K)`` packed for the transitions into each row.
         log_b: log-densities, ``(N, K)`` packed.
-        packing: packing of the N rows.
+        packing: packing of the N rows. The recursion is ``delta_t(j) = max_i (delta_t-1(i) + log a_ij) + log b_t(j)``.
         arriving: scores before the first frames, ``(w, K)`` by rank (longest first).
         deltas: filled with the scores of every frame, ``(N, K)`` packed; None if they are not needed.
 
     Returns:
         The scores after the last frames less their largest, ``(w, K)`` by rank, and psi, the states before, ``(N, K)``;
-        psi means nothing in first frames.
+        psi is arbitrary in first frames.
     """
     dtype = torch.uint8 if into.shape[-1] <= 256 else torch.int16
     psi = torch.zeros(log_b.shape, dtype=dtype, device=log_b.device)
@@ -181,10 +187,14 @@ def best_scores(
 
 
 def warm_start(into: Tensor, log_b: Tensor, segments: Segments) -> Tensor:
-    """Approximate the Viterbi scores after each of the m segments of full size, ``(m, K)`` by rank (longest first).
+    """Approximate the Viterbi scores after each of the m segments of full size, ``(m, K)`` by rank.
 
-    The recursion starts with equal scores ``segments.margin`` frames before the end of a segment. ``into[j, i]`` is the
-    log-probability of the transition from i to j, and ``log_b (N, K)`` are packed log-densities.
+    The recursion starts with equal scores ``segments.margin`` frames before the end of a segment.
+
+    Args:
+        into: log-probabilities of transitions, ``(K, K)``: ``into[j, i]`` is that from i to j.
+        log_b: packed log-densities, ``(N, K)``.
+        segments: segments of the N rows; ranks order them by length, the longest first.
     """
     size, margin, packing = segments.size, segments.margin, segments.packing
     m = packing.batch_sizes[size - 1]
@@ -200,10 +210,14 @@ def warm_start(into: Tensor, log_b: Tensor, segments: Segments) -> Tensor:
 
 
 def best_step(delta: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the best score of each state after a transition, ``(n, K)``, and the state it comes from, ``(n, K)``.
+    """Return the best score of each state after a transition, and the state it comes from, both ``(n, K)``.
 
-    ``delta (n, K)`` are the scores before, and ``into[j, i]`` the log-probability of the transition from i to j. Ties
-    go to the lowest state.
+    Ties go to the lowest state.
+
+    Args:
+        delta: scores before, ``(n, K)``.
+        into: log-probabilities of transitions, ``into[j, i]`` from i to j, ``(K, K)``, or ``(n, K, K)`` with one matrix
+            for each row.
     """
     if into.dim() == 3:  # not split, because ``into`` is as large as its sum with the scores
         arrivals = _arrivals(delta, into).max(2)
@@ -215,12 +229,15 @@ def best_step(delta: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def on_grid(nats: Tensor) -> Tensor:
-    """Return ``nats`` rounded to multiples of ``1 / GRID``, in float64, with states contiguous in memory."""
+    """Return log-probabilities rounded to multiples of ``1 / GRID`` nats, in float64.
+
+    Sums of such numbers are exact, so equally probable paths have exactly equal scores.
+    """
     return torch.empty(nats.shape, dtype=torch.float64, device=nats.device).copy_(nats).add_(TO_GRID).sub_(TO_GRID)
 
 
 def rescaled(delta: Tensor) -> Tensor:
-    """Return ``delta`` less the largest of each row; rows that are -inf in all states stay so."""
+    """Return scores ``(n, K)`` less the largest of each row; rows that are all -inf stay so."""
     return delta - delta.amax(1, keepdim=True).clamp_(min=torch.finfo(delta.dtype).min)
 
 
@@ -241,9 +258,10 @@ def _split(delta: Tensor, into: Tensor) -> tuple[Tensor, ...]:
 
 
 def _scores_of_segments(trellis: Trellis, log_b: Tensor, deltas: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the scores after each segment, ``(w, K)`` by rank and up to a constant, and psi, ``(N, K)``.
+    """Return the Viterbi scores after each segment, ``(w, K)`` by rank, and the states before (psi), ``(N, K)``.
 
-    psi means nothing in first frames of sequences; ``deltas`` is explained in ``traced``.
+    Scores are up to a constant in each segment, and psi is arbitrary in first frames of sequences. ``deltas (N, K)``,
+    if not None, is filled with the scores of all frames; ``log_b (N, K)`` are packed log-densities.
     """
     segments, packing = trellis.segments, trellis.packing
     assert segments.is_whole or segments.size % RESCALE_EVERY == 0, "scores are rescaled where those of the whole are"
@@ -278,10 +296,11 @@ def _scores_of_segments(trellis: Trellis, log_b: Tensor, deltas: Tensor | None) 
 def _exact_arrivals(
     into: Tensor, log_b: Tensor, segments: Segments, arriving: Tensor, scores: Tensor, wrong: Tensor
 ) -> Tensor:
-    """Return the exact scores before the first frames of all segments, ``(w, K)`` by rank, up to a constant.
+    """Return the exact Viterbi scores before the first frames of all segments, ``(w, K)`` by rank.
 
-    The segments of a sequence are passed one after the other: one that began rightly by its ``scores``, a wrong one by
-    its operator. The results are exact if the scores of the segments that began rightly are.
+    They are up to a constant in each segment. The segments of a sequence are passed one after the other: one that began
+    with right scores by its ``scores``, another by its operator, the best scores from each first to each last state.
+    The results are exact if the scores of the segments that began rightly are.
 
     Args:
         into: log-probabilities on the grid, ``(K, K)``, ``into[j, i] = log a_ij``.
@@ -313,9 +332,10 @@ def _exact_arrivals(
 
 
 def _after_operator(arriving: Tensor, units: Tensor, values: Tensor) -> Tensor:
-    """Return the Viterbi scores after a segment less their largest, ``(K,)``, given those before, ``arriving (K,)``.
+    """Return the Viterbi scores after a segment less their largest, ``(K,)``, given those before it.
 
-    ``units`` and ``values`` hold the segment's operator, as ``_operators`` returns it.
+    ``arriving (K,)`` are the scores before. ``units`` and ``values`` hold the best scores of passing the segment from
+    each state to each state, as ``_operators`` returns them.
     """
     is_possible = (arriving > -torch.inf) & (values > -torch.inf).any(1)
     if not is_possible.any():
@@ -326,10 +346,11 @@ def _after_operator(arriving: Tensor, units: Tensor, values: Tensor) -> Tensor:
 
 
 def _operators(into: Tensor, log_b: Tensor, packing: Packing, segments: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
-    """Return by segment number the best scores ``O(i, j)`` of ending in state j after arriving in state i.
+    """Return the best scores of passing segments from each state i to each state j, by segment number.
 
-    Each is a pair ``(units, values)`` on a CPU. ``values``, ``(K, K)``, are the rows of O less their largest entries;
-    ``units``, ``(K,)``, are these largest entries as whole numbers of grid steps, so that sums of any length are exact.
+    Each matrix O is a pair ``(units, values)`` on a CPU. ``values``, ``(K, K)``, are the rows of O less their largest
+    entries; ``units``, ``(K,)``, are these largest entries as whole numbers of grid steps, so that sums of any length
+    are exact.
 
     Args:
         into: log-probabilities on the grid, ``(K, K)``, ``into[j, i] = log a_ij``.
@@ -357,13 +378,13 @@ def _operators(into: Tensor, log_b: Tensor, packing: Packing, segments: Tensor) 
 
 
 def followed(segments: Segments, psi: Tensor, last: Tensor) -> Tensor:
-    """Follow psi back from the last states of each sequence; return states ``(N, m)``, one sequence after the other.
+    """Return the paths of states that lead to given last states, ``(N, m)``, one sequence after the other.
 
     Args:
         segments: segments of the N rows.
-        psi: state before each state, ``(N, K)`` packed; sequences' first frames are not read.
-        last: states at the last frame of each segment, ``(w, m)`` by segment; segments that another follows are not
-            read.
+        psi: best state before each state, ``(N, K)`` packed; first frames of sequences are not read.
+        last: states at the last frame of each of w segments on m paths, ``(w, m)``, in the order of segment numbers;
+            only the last segment of each sequence is read.
     """
     packing = segments.packing
     if not segments.is_whole:
@@ -372,7 +393,7 @@ def followed(segments: Segments, psi: Tensor, last: Tensor) -> Tensor:
 
 
 def _states_before(packing: Packing, psi: Tensor) -> Tensor:
-    """Return the state before each segment on the best path that ends the segment in each state, ``(w, K)``.
+    """Return the state before each of w segments on the best path to each of its last states, ``(w, K)``.
 
     ``psi``, ``(N, K)`` packed, holds the state before each state on the best path.
     """
@@ -394,10 +415,13 @@ def _last_states(segments: Segments, states_before: Tensor, last: Tensor) -> Ten
 
 
 def _trace(packing: Packing, psi: Tensor, last: Tensor, *, keep: bool = True) -> tuple[Tensor, Tensor]:
-    """Follow psi, the state before each state, back from last states; return states and states before first ones.
+    """Return the paths that lead to given last states, ``(N, m)`` packed, and states before them, ``(w, m)``.
 
-    The states are ``(N, m)`` packed for m paths, without rows if ``keep`` is False. The second result, ``(w, m)``, has
-    the states before first frames. ``last (w, m)`` are the states at last frames by rank.
+    Args:
+        packing: packing of the N rows.
+        psi: best state before each state, ``(N, K)`` packed.
+        last: states at the last frames on m paths, ``(w, m)`` by rank (longest first).
+        keep: if False, the first result has no rows.
     """
     path = torch.empty(len(psi) if keep else 0, last.shape[1], dtype=torch.int64, device=psi.device)
     state = last[:0]

@@ -20,14 +20,16 @@ BLOCK = 32  # steps that are taken together
 
 @cache
 def _lapack() -> ModuleType:
-    """Return SciPy's module of LAPACK functions, imported once because the import statement itself is slow."""
+    """Return SciPy's module of LAPACK functions; it is imported once because the import statement itself is slow."""
     from scipy.linalg import lapack  # lazily: scipy is slow to import
 
     return lapack
 
 
 def banded_cholesky(covariance: np.ndarray) -> np.ndarray:
-    """Return the Cholesky factor of a banded covariance; both are ``(q + 1, n)``, a row for each lower diagonal.
+    """Return the Cholesky factor of a banded covariance of n steps and bandwidth q.
+
+    Both are ``(q + 1, n)``, with a row for the diagonal and for each diagonal below it.
 
     Raises:
         LinAlgError: a covariance that is not positive definite.
@@ -40,18 +42,22 @@ def banded_cholesky(covariance: np.ndarray) -> np.ndarray:
 
 
 def solve_banded(band: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return ``L⁻¹ columns`` for ``columns (n, C)`` and the factor ``band (q + 1, n)`` of ``banded_cholesky``."""
+    """Return ``L⁻¹ columns`` for C columns, ``(n, C)``, and a banded lower triangular matrix L.
+
+    ``band (q + 1, n)`` has the diagonals of L, as ``banded_cholesky`` returns them.
+    """
     whitened: np.ndarray = _lapack().dtbtrs(band, columns, uplo="L")[0]
     return whitened
 
 
 def missing_columns(a: np.ndarray, n_steps: int, missing: np.ndarray) -> np.ndarray:
-    """Return the columns by which a regression estimates M missing values of y in ``a(B) y``, ``(n_steps - p, M)``.
+    """Return regressors whose coefficients are the M missing values of a series y, ``(n_steps - p, M)``.
 
-    A column is ``a(B)`` times a series that is -1 at the place of the missing value and 0 elsewhere.
+    The target of the regression is ``a(B) y``. A column is ``a(B)`` applied to a series that is -1 at the place of the
+    missing value and 0 elsewhere.
 
     Args:
-        a: polynomial in the lag operator B, ``(p + 1,)``.
+        a: coefficients of a polynomial in the lag operator B, ``(p + 1,)``.
         n_steps: length of y.
         missing: steps of the missing values, ``(M,)``.
     """
@@ -64,9 +70,13 @@ def missing_columns(a: np.ndarray, n_steps: int, missing: np.ndarray) -> np.ndar
 
 
 def filtered_columns(inputs: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """Return the lag polynomial ``a(B)``, ``(p + 1,)``, times each column of ``inputs (T, U)``, ``(T - p, U)``.
+    """Return a lag polynomial applied to each of U series, ``(T - p, U)``.
 
     Results of the size of rounding errors are set to zero, so that an input that has not changed has no effect.
+
+    Args:
+        inputs: the series, ``(T, U)``.
+        a: coefficients of the polynomial from lag 0 on, ``(p + 1,)``.
     """
     if not inputs.shape[1]:
         return np.zeros((len(inputs) - len(a) + 1, 0))
@@ -77,10 +87,11 @@ def filtered_columns(inputs: np.ndarray, a: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ARMAFactor:
-    """Cholesky factor of n steps of a stationary ARMA process ``φ(B) w_t = θ(B) ε_t``, ε of variance 1 (Ansley 1979).
+    """The Cholesky factor of the covariance of n steps of a stationary ARMA process (Ansley 1979).
 
-    It is the factor of the covariance of u, which is w for the first p steps and ``φ(B) w`` after them. This covariance
-    is banded but for the first p rows, and its determinant is that of the covariance of w.
+    The process w has ``φ(B) w_t = θ(B) ε_t``, with ε of variance 1 and B the lag operator. It is the factor of the
+    covariance of u, which is w for the first p steps and ``φ(B) w`` after them. This covariance is banded but for the
+    first p rows, and its determinant is that of the covariance of w.
 
     Attributes:
         ar: coefficients of φ, of order p, ``(p + 1,)``.
@@ -96,7 +107,11 @@ class ARMAFactor:
 
     @classmethod
     def of(cls, ar: np.ndarray, ma: np.ndarray, n_steps: int) -> ARMAFactor:
-        """Return the factor of ``n_steps`` steps, for polynomials ``ar (p + 1,)`` and ``ma (q + 1,)``."""
+        """Return the factor of ``n_steps`` steps of an ARMA process.
+
+        ``ar (p + 1,)`` and ``ma (q + 1,)`` are the coefficients of its autoregressive and moving-average polynomials,
+        from lag 0 on.
+        """
         p, q = len(ar) - 1, len(ma) - 1
         n_head, n_band = min(p, n_steps), max(n_steps - p, 0)
         gamma = autocovariance(ma)
@@ -137,9 +152,10 @@ class ARMAFactor:
 
 
 def _covariances_with_noise(ar: np.ndarray, ma: np.ndarray) -> np.ndarray:
-    """Return ``E[w_t θ(B) ε_t+k]`` for k from 0 to q, ``(q + 1,)``, of an ARMA process w with noise ε of variance 1.
+    """Return covariances of an ARMA process w with its moving-average part, ``(q + 1,)``.
 
-    ``ar`` and ``ma`` are the coefficients of φ ``(p + 1,)`` and θ ``(q + 1,)``.
+    They are ``E[w_t θ(B) ε_t+k]`` for k from 0 to q, where the noise ε has variance 1. ``ar`` and ``ma`` are the
+    coefficients of φ ``(p + 1,)`` and θ ``(q + 1,)``.
     """
     q = len(ma) - 1
     weights = np.zeros(q + 1)  # of w in past noise
@@ -152,7 +168,8 @@ def _covariances_with_noise(ar: np.ndarray, ma: np.ndarray) -> np.ndarray:
 def _arma_autocovariance(ar: np.ndarray, with_noise: np.ndarray) -> np.ndarray:
     """Return the autocovariances ``γ_0 .. γ_p`` of an ARMA process w, ``(p + 1,)``.
 
-    They solve ``φ(B) γ_k = E[w_t-k θ(B) ε_t]``, of which ``with_noise (q + 1,)`` are the right sides; ``ar`` is φ.
+    They solve ``φ(B) γ_k = E[w_t-k θ(B) ε_t]``. ``ar (p + 1,)`` are the coefficients of φ, and ``with_noise (q + 1,)``
+    the right sides.
     """
     p, lags = len(ar) - 1, np.arange(len(ar))
     padded = np.concatenate([np.zeros(p), ar, np.zeros(p)])
@@ -173,10 +190,10 @@ def _solve_lower(factor: np.ndarray, columns: np.ndarray) -> np.ndarray:
 def log_probs_given_prior(
     white: np.ndarray, design: np.ndarray, mean: np.ndarray, root: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the prediction errors of the steps of ``white - design β`` for Gaussian coefficients β.
+    """Return the one-step prediction errors of the series ``white``, a regression with Gaussian coefficients β.
 
     Args:
-        white: n steps of each of S series, ``(n, S)``, whose noise has variance 1.
+        white: n steps of each of S series, ``(n, S)``: ``design β`` plus independent noise of variance 1.
         design: regressors, ``(n, q)``, the same for all series.
         mean, root: mean of β, ``(q,)``, and a root of its covariance ``root @ root.T``, ``(q, q)``.
 

@@ -101,18 +101,19 @@ def filter_columns(
     covariances: np.ndarray,
     means: np.ndarray,
 ) -> None:
-    """Run the filter on S sequences at once that miss the same values.
+    """Run the Kalman filter on S sequences at once that miss the same values, for K states and D features.
 
     Args:
-        transition: A of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.
-        state_covariance: Q of the move from each step to the next, ``(G, K, K)``.
-        observation: C, ``(D, K)``.
-        noise: diagonal of R, ``(D,)``.
+        transition: transition matrix of the move from each step to the next, ``(G, K, K)``; the last holds for all
+            later moves.
+        state_covariance: noise covariance of the move from each step to the next, ``(G, K, K)``.
+        observation: observation matrix, ``(D, K)``.
+        noise: variance of the noise of each feature, ``(D,)``.
         covariance: covariance of the first state, ``(K, K)``.
         mean: means of the first states, ``(K, S)``.
         x: values, ``(T, D, S)``.
         observed: True where a value is observed, ``(T, D)`` bool.
-        errors: result, ``e = x - C z`` given the values before, ``(T, D, S)``; 0 where missing.
+        errors: result, the prediction error e of each value given the values before, ``(T, D, S)``; 0 where missing.
         variances: result, the variances of ``e``, ``(T, D)``; 1 where missing.
         gains: result, change of the mean for a unit of ``e``, ``(T, D, K)``; 0 where missing.
         covariances: result, Cov[z_t | x_1 .. x_t], ``(T, K, K)``; not stored if ``means`` has no rows.
@@ -173,7 +174,7 @@ def gradient_columns(
     by_noise: np.ndarray,
     by_covariance: np.ndarray,
 ) -> None:
-    """Compute the derivatives of a weighted sum of log-probabilities, backwards from the last step.
+    """Compute the derivatives of a weighted sum of log-probabilities of S sequences, from the last step to the first.
 
     Args:
         transition, observation, observed: arguments of ``filter_columns``.

@@ -24,10 +24,14 @@ LOOK_EVERY = 16  # number of steps between two checks for convergence
 
 @compiled(inner=True)
 def set_to_conditional(upper: np.ndarray, factor: np.ndarray, backward: np.ndarray, rest: np.ndarray) -> None:
-    """Fill ``backward`` and ``rest``, ``(K, K)``, with the regression of z_t on z_t+1 and its residual covariance.
+    """Fill ``backward`` and ``rest`` with the regression of a state on the next one and its residual covariance.
 
-    ``upper``, ``(2K, 2K)``, is the factor of the covariance of z_t+1 and z_t together, z_t+1 first, and ``factor``,
-    ``(K, K)``, the factor of the covariance of z_t+1 alone.
+    Args:
+        upper: factor u of the covariance ``uᵀu`` of the next state and the state together, the next first, ``(2K,
+            2K)``.
+        factor: factor of the covariance of the next state alone, ``(K, K)``.
+        backward: result, the matrix of the regression, ``(K, K)``.
+        rest: result, the covariance of the state given the next, ``(K, K)``.
     """
     K = len(factor)
     cross, left_over = np.empty((K, K)), np.empty((2 * K, K))
@@ -56,23 +60,24 @@ def covariances(
     rest: np.ndarray,
     closed_loop: np.ndarray,
 ) -> np.ndarray:
-    """Compute the parts of the filter and the smoother that depend on covariances, which no observed value enters.
+    """Compute the parts of the Kalman filter and smoother that do not depend on observed values.
 
     Args:
-        transition_t: Aᵀ of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.
-        state_factor: factor of Q of the move from each step to the next, ``(G, K, K)``.
-        observation_t: Cᵀ, ``(K, D)``.
-        noise_factor: factor of R, ``(D, D)``.
+        transition_t: transposed transition matrix of the move from each step to the next, ``(G, K, K)``; the last holds
+            for all later moves.
+        state_factor: factor u of the noise covariance ``uᵀu`` of the move from each step to the next, ``(G, K, K)``.
+        observation_t: transposed observation matrix, ``(K, D)``.
+        noise_factor: factor of the covariance of the observation noise, ``(D, D)``.
         factor: factor of the covariance of the first step's state, given everything before it, ``(K, K)``.
         observed: 1 where a value is observed, else 0, ``(T, D)``; no rows if all are observed.
         smooths: True if ``backward`` and ``rest`` are computed.
-        white: result ``s⁻¹``, ``(T, D, D)``, where ``S = sᵀs`` is the covariance of the innovation ``e``, so that
-            ``e s⁻¹`` is standard normal. Missing values have innovation 0 and variance 1.
+        white: result ``s⁻¹``, ``(T, D, D)``, where ``S = sᵀs`` is the covariance of the innovation ``e``, so that ``e
+            s⁻¹`` is standard normal. Missing values have innovation 0 and variance 1.
         gain: result, ``(T, D, K)``: the filtered mean is the predicted mean plus ``e s⁻¹ gain``.
         log_det: result ``log |s|``, ``(T,)``.
         filtered: result, the covariance of z_t given x_1 .. x_t, ``(T, K, K)``.
-        backward: result, ``(T, K, K)``: the mean of z_t given z_t+1 is the filtered mean plus
-            ``(z_t+1 - predicted) backward``.
+        backward: result, ``(T, K, K)``: the mean of z_t given z_t+1 is the filtered mean plus ``(z_t+1 - predicted)
+            backward``.
         rest: result, the covariance of z_t given z_t+1 and x_1 .. x_t, ``(T, K, K)``.
         closed_loop: ``(K, K)``, multiplied in place by the closed loop of each step, which takes a change of one
             predicted mean to the change of the next.
@@ -150,20 +155,22 @@ def filter_means(
     predicted: np.ndarray,
     filtered: np.ndarray,
 ) -> None:
-    """Fill ``innovations``, ``(N, D)``, and ``predicted`` and ``filtered``, ``(N, K)``, with the filter's means.
+    """Run the means of the Kalman filter over n packed sequences, given the gains of each step.
 
-    Rows are packed, and innovations are standardised.
+    Packed rows are all first steps, then all second steps, and so on, the longest sequence first.
 
     Args:
-        transition_t: Aᵀ of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.
-        observation_t: Cᵀ, ``(K, D)``.
+        transition_t: transposed transition matrix of the move from each step to the next, ``(G, K, K)``; the last holds
+            for all later moves.
+        observation_t: transposed observation matrix, ``(K, D)``.
         white, gain: results of ``covariances``, which may have fewer steps than the data; the last holds for all later.
         offsets: first row of each step, and N at the end, ``(T + 1,)``.
         x: packed values, ``(N, D)``.
         observed: 1 where a value is observed, else 0, ``(T, D)``; no rows if all are observed.
         drive: vectors that are added to each predicted mean but the first, ``(N, K)``; no rows for none.
         mean: means of the first states, ``(n, K)``.
-        innovations, predicted, filtered: results.
+        innovations: result, standardised prediction errors, ``(N, D)``. The other results, ``predicted`` and
+            ``filtered``, are the means of the state given the steps before, and given also its own step, ``(N, K)``.
     """
     last, last_move, D, K = len(white) - 1, len(transition_t) - 1, white.shape[1], transition_t.shape[1]
     residuals, products, corrections = np.empty((len(mean), D)), np.empty((len(mean), D)), np.empty((len(mean), K))
@@ -195,10 +202,13 @@ def filter_means(
 def smooth_means(
     backward: np.ndarray, offsets: np.ndarray, predicted: np.ndarray, filtered: np.ndarray, smoothed: np.ndarray
 ) -> None:
-    """Fill ``smoothed``, ``(N, K)``, with the means given all of each sequence (Rauch, Tung and Striebel 1965).
+    """Fill ``smoothed`` with the means of the states given all of each sequence (Rauch, Tung and Striebel 1965).
 
-    ``backward``, ``(G, K, K)``, is a result of ``covariances``; ``predicted`` and ``filtered``, ``(N, K)``, are results
-    of ``filter_means``; ``offsets`` is the first row of each step.
+    Args:
+        backward: matrix of the smoother's step at each step, ``(G, K, K)``; the last holds for all later steps.
+        offsets: first packed row of each step, and N at the end, ``(T + 1,)``.
+        predicted, filtered: predicted and filtered means, ``(N, K)`` packed.
+        smoothed: result, ``(N, K)`` packed.
     """
     last, n_steps = len(backward) - 1, len(offsets) - 1
     changes, products = np.empty((offsets[1], smoothed.shape[1])), np.empty((offsets[1], smoothed.shape[1]))
@@ -236,10 +246,21 @@ def filter_means_of_one(
     predicted: np.ndarray,
     filtered: np.ndarray,
 ) -> None:
-    """Fill ``innovations``, ``predicted`` and ``filtered`` as ``filter_means`` does, for one sequence.
+    """Run the means of the Kalman filter over one sequence of T steps, given the gains of each step.
 
-    ``mean`` is the mean of its first state, ``(K,)``. Rows of one sequence are so short that a call of BLAS would cost
-    more than its arithmetic.
+    Rows of one sequence are so short that a call of BLAS would cost more than its arithmetic.
+
+    Args:
+        transition_t: transposed transition matrix of the move from each step to the next, ``(G, K, K)``; the last holds
+            for all later moves.
+        observation_t: transposed observation matrix, ``(K, D)``.
+        white, gain: results of ``covariances``; the last step holds for all later.
+        x: values, ``(T, D)``.
+        observed: 1 where a value is observed, else 0, ``(T, D)``; no rows if all are observed.
+        drive: vectors that are added to each predicted mean but the first, ``(T, K)``; no rows for none.
+        mean: mean of the first state, ``(K,)``.
+        innovations: result, standardised prediction errors, ``(T, D)``.
+        predicted, filtered: results, means of the state given the steps before, and given also its own, ``(T, K)``.
     """
     last, last_move, D, K = len(white) - 1, len(transition_t) - 1, x.shape[1], len(mean)
     residual = np.empty(D)
@@ -272,7 +293,11 @@ def filter_means_of_one(
 def smooth_means_of_one(
     backward: np.ndarray, predicted: np.ndarray, filtered: np.ndarray, smoothed: np.ndarray
 ) -> None:
-    """Fill ``smoothed``, ``(T, K)``, with the smoothed means of one sequence, as ``smooth_means`` does for many."""
+    """Fill ``smoothed`` with the means of the states of one sequence given all of it, ``(T, K)``.
+
+    ``backward (G, K, K)`` has the matrix of the smoother's step at each step, of which the last holds for all later.
+    ``predicted`` and ``filtered`` are the filter's means, ``(T, K)``.
+    """
     last, change = len(backward) - 1, np.empty(predicted.shape[1])
     copy(filtered, smoothed)
     for t in range(len(filtered) - 2, -1, -1):
@@ -317,7 +342,7 @@ def smooth_covariances(
     across: np.ndarray,
     before: np.ndarray,
 ) -> None:
-    """Compute, at each step, weighted sums over sequences of state covariances given all of a sequence.
+    """Compute weighted sums over sequences of the smoothed covariances of states, at each of T steps.
 
     The recursion is linear in the sums, so that sequences of all lengths take one pass.
 
@@ -380,13 +405,15 @@ def smooth_means_by_adjoints(
     filtered: np.ndarray,
     smoothed: np.ndarray,
 ) -> None:
-    """Fill ``smoothed`` as ``smooth_means`` does, by adjoints r of the filter: ``E[z_t | x] = a_t + r_t P_t``.
+    """Fill ``smoothed`` with the means of the states given all of each sequence, by the adjoints of the filter.
 
-    Bryson and Frazier (1963) describe the method.
+    The smoothed mean is ``a_t + r_t P_t``, with a_t and P_t the predicted mean and covariance and r_t the adjoint,
+    computed from the last step to the first (Bryson and Frazier 1963).
 
     Args:
-        transition: A of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.
-        observation: C, ``(D, K)``.
+        transition: transition matrix of the move from each step to the next, ``(G, K, K)``; the last holds for all
+            later moves.
+        observation: observation matrix, ``(D, K)``.
         white, gain: results of ``covariances``; the last step holds for all later.
         covariance: the result ``filtered`` of ``covariances``.
         offsets: first row of each step, and N at the end.
@@ -430,12 +457,13 @@ def smooth_covariances_by_adjoints(
     smoothed: np.ndarray,
     across: np.ndarray,
 ) -> None:
-    """Compute the covariances of one sequence given all of it, ``P - P N P``, with N of the adjoints of the filter.
+    """Compute the covariances of the states of one sequence given all of it, by the adjoints of the filter.
 
     Args:
-        transition: A of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.
-        state_covariance: Q of the move from each step to the next, ``(G, K, K)``.
-        observation: C, ``(D, K)``.
+        transition: transition matrix of the move from each step to the next, ``(G, K, K)``; the last holds for all
+            later moves.
+        state_covariance: noise covariance of the move from each step to the next, ``(G, K, K)``.
+        observation: observation matrix, ``(D, K)``.
         white, gain, filtered: results of ``covariances``; the last step holds for all later.
         observed: 1 where a value is observed, else 0, ``(T, D)``; no rows if all are observed.
         smoothed: result, Cov[z_t], ``(T, K, K)``.

@@ -110,9 +110,9 @@ def is_diagonal(matrix: np.ndarray) -> bool:
 
 @compiled(inner=True)
 def _triangular(block: np.ndarray) -> np.ndarray:
-    """Return an upper triangular factor u with ``uᵀu = blockᵀ block`` for a matrix ``block``.
+    """Return an upper triangular factor u with ``uᵀu = blockᵀ block`` for ``block (m, n)``, by Householder reflections.
 
-    Householder reflections in loops are faster than LAPACK for small matrices.
+    Loops are faster than LAPACK for small matrices.
     """
     m, n = block.shape
     upper, products = block.copy(), np.empty(n)
@@ -177,10 +177,10 @@ inverse_of_upper = _inverse_of_upper if is_compiling() else _inverse_by_lapack
 
 @compiled
 def set_to_regression(upper: np.ndarray, product: np.ndarray, target: np.ndarray) -> None:
-    """Fill ``target``, ``(K, J)``, with ``upper⁻¹ product``.
+    """Fill ``target (K, J)`` with ``upper⁻¹ product``, for a triangular matrix ``upper (K, K)``.
 
-    ``upper``, ``(K, K)``, is triangular. If it is singular, its pseudoinverse is taken, in units in which the variables
-    have standard deviation one.
+    If it is singular, its pseudoinverse is taken, in units in which the variables have standard deviation one.
+    ``product`` is ``(K, J)``.
     """
     K = len(upper)
     standardised, scale = np.empty((K, K)), np.empty(K)

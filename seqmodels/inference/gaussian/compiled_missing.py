@@ -21,10 +21,11 @@ Arrays = tuple[np.ndarray, ...]  # numba takes several times as long to read the
 
 
 class FilteredBlock(NamedTuple):
-    """The results of the Kalman filter ``filter_apart`` for m sequences of T steps, D features and K states.
+    """The results of the Kalman filter for m sequences of T steps, each with covariances of its own.
 
     Attributes:
-        log_prob: log-probability of each step given those before, in nats, ``(T, m)``.
+        log_prob: log-probability of each step given those before, in nats, ``(T, m)``. There are D features and K
+            states.
         errors: the prediction error ``e`` of each value over its variance, and 1 over its variance, ``(T, D, 2, m)``; 0
             where missing.
         gains: what a unit of ``e`` adds to the mean of the state, ``(T, D, K, m)``; 0 where missing.
@@ -99,9 +100,9 @@ def _add_products(left: np.ndarray, right: np.ndarray, target: np.ndarray) -> No
 
 @compiled(any_order=True, inner=True)
 def _triangular(block: np.ndarray) -> None:
-    """Replace the first n rows of m matrices, ``block (I, n, m)``, by u with ``uᵀu = blockᵀ block``, triangular.
+    """Replace the first n rows of each of m matrices by the triangular u with ``uᵀu = blockᵀ block``.
 
-    Householder reflections are used.
+    The matrices are ``block (I, n, m)``. Householder reflections are used.
     """
     n_rows, n_columns, n = block.shape
     alpha, beta, product = np.empty(n), np.empty(n), np.empty((n_columns, n))
@@ -145,14 +146,15 @@ def _triangular(block: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def filter_apart(system: Arrays, observed: Arrays, filtered: Arrays) -> None:
-    """Filter m sequences, each with covariances of its own, and set the arrays of ``filtered``.
+    """Run the Kalman filter over m sequences, each with covariances of its own, and set the arrays of ``filtered``.
 
     Args:
         system: ``transition`` A, ``(K, K)``; ``state_factor``, the factor u of the covariance ``Q = uᵀu`` of the state
             noise, ``(I, K)``; ``observation`` C, ``(D, K)``; ``intercept`` d, ``(D,)``; ``noise``, the diagonal of R,
             ``(D,)``; ``mean`` of the first state, ``(K,)``; and ``factor`` of its covariance, ``(K, K)``.
-        observed: ``MissingBlock.observed``.
-        filtered: a ``FilteredBlock`` as a plain tuple.
+        observed: arrays ``x``, ``seen``, ``reaches`` and ``rows`` of a ``MissingBlock``: values, where they are
+            observed, which sequences have each step, and weights.
+        filtered: results: the arrays of a ``FilteredBlock`` as a plain tuple.
     """
     transition, state_factor, observation, intercept, noise, mean, factor = system
     x, seen, reaches, _ = observed
@@ -255,12 +257,12 @@ def filter_apart(system: Arrays, observed: Arrays, filtered: Arrays) -> None:
 
 @compiled(any_order=True)
 def smooth_apart(system: Arrays, observed: Arrays, filtered: Arrays, sums: Arrays) -> None:
-    """Add up expectations of the states given all of each sequence, by the adjoints of the Kalman filter.
+    """Add up weighted expectations of the states given all of each sequence, by the adjoints of the filter.
 
     Args:
         system, observed: arguments of ``filter_apart``.
         filtered: results of ``filter_apart``, with means and covariances of every step.
-        sums: a ``SumsOfBlock`` as a plain tuple.
+        sums: results: the arrays of a ``SumsOfBlock`` as a plain tuple.
     """
     transition, _, observation, _, _, _, _ = system
     x, _, _, rows = observed

@@ -113,13 +113,14 @@ def filter_blocks_alone(
     x: np.ndarray,
     filtered: np.ndarray,
 ) -> None:
-    """Fill ``filtered`` with the means of z_t given x_1 .. x_t, ``closed z_t-1 + by_value x_t + constant``.
+    """Fill ``filtered`` with the mean of each step's state given the steps so far, without log-probabilities.
 
     Args:
         closed: matrix that takes the mean of the step before to this mean, at each step, ``(G, K, K)``; not read at the
             first step.
-        by_value: matrix of the values of each step, ``(G, K, D)``; the last step holds for all later.
-        constant: constant of each step, ``(G, K)``.
+        by_value: matrix that takes the values of a step to this mean, ``(G, K, D)``; the last holds for all later
+            steps.
+        constant: vector that is added to the mean of each step, ``(G, K)``.
         counts: number of sequences that have step t, ``(T,)``.
         offsets: first column of each step's numbers, ``(T + 1,)``; a step takes at least as many columns as it has
             sequences.
@@ -155,20 +156,21 @@ def filter_blocks(
     weights: np.ndarray,
     filtered: np.ndarray,
 ) -> float:
-    """Fill ``filtered`` with the means of z_t given x_1 .. x_t, and return ``Σ w |e s⁻¹|²``.
+    """Fill ``filtered`` with the filtered means, and return the weighted sum of squared standardised errors.
 
     Args:
-        transition: A, ``(K, K)``.
-        observation: C, ``(D, K)``.
-        intercept: d, which is added to every observation, ``(D,)``.
-        white_t: ``s⁻ᵀ`` of each step, lower triangular, ``(G, D, D)``; the last step holds for all later.
-        gain_t: ``(s⁻¹ gain)ᵀ`` of each step, ``(G, K, D)``.
+        transition: transition matrix of the K states, ``(K, K)``.
+        observation: observation matrix for D features, ``(D, K)``.
+        intercept: vector that is added to every observation, ``(D,)``.
+        white_t: ``s⁻ᵀ`` of each step, lower triangular, where ``sᵀs`` is the covariance of the prediction error, ``(G,
+            D, D)``; the last holds for all later steps.
+        gain_t: matrix that takes the prediction error of a step to the correction of the mean, ``(G, K, D)``.
         counts: number of sequences that have step t, ``(T,)``.
-        offsets: places where blocks begin, in rows of one number, ``(T + 1,)``.
-        x: values in blocks, ``(N D,)``.
+        offsets: first column of each step's block, ``(T + 1,)``; a block may be wider than its number of sequences.
+        x: values, step by step, each step a block of D rows, ``(N D,)``.
         mean: mean of first states, ``(K,)``.
         weights: weight of each sequence, the longest first, ``(n,)``.
-        filtered: result in blocks, ``(N K,)``.
+        filtered: result, the mean of z_t given x_1 .. x_t, step by step, each a block of K rows, ``(N K,)``.
     """
     D, K = observation.shape
     last, n = len(white_t) - 1, counts[0]
@@ -220,13 +222,15 @@ def smooth_blocks(
     state_sum: np.ndarray,
     ending: np.ndarray,
 ) -> None:
-    """Add up weighted products of smoothed means.
+    """Add up weighted products of the smoothed means of states and of the values, over all steps and sequences.
 
     Args:
-        from_filtered: ``I - J A`` of each step, ``(G, K, K)``; the last step holds for all later.
-        backward_t: J, the transposed ``backward``, ``(G, K, K)``: the smoothed mean is ``I - J A`` times the filtered
-            mean plus J times the next smoothed mean.
-        counts, offsets, x, weights: arguments of ``filter_blocks``.
+        from_filtered: ``I - J A`` of each step, with A the transition matrix, ``(G, K, K)``; the last holds for all
+            later steps.
+        backward_t: J, the matrix of the smoother's step, ``(G, K, K)``: the smoothed mean is ``I - J A`` times the
+            filtered mean plus J times the next smoothed mean.
+        counts, offsets, x, weights: the arguments of ``filter_blocks`` with these names: sizes and places of the steps,
+            values, and weights of sequences.
         filtered: result of ``filter_blocks``.
         work: buffer, ``(3, K, W)``, with W the width of the first block.
         first: result, the means of first states, ``(K, n)``.

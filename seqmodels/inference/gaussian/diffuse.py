@@ -28,13 +28,13 @@ UNDETERMINED = 1e-11  # directions of δ whose singular values are a smaller sha
 
 @dataclass(frozen=True)
 class DiffuseMoments:
-    """Diffuse log-likelihood and smoothed moments of a group of n sequences of one length T, given all of each.
+    """The diffuse log-likelihood and the smoothed moments of n sequences of one length T.
 
     Attributes:
         log_prob: diffuse log-likelihood in nats, ``(n,)``.
-        rank: number of elements of δ that the data determine.
-        means: E[z_t], ``(N, K)`` packed.
-        covariances: covariances of one sequence, the same for all; without the part that is not determined if ``rank``
+        rank: number of unknown (diffuse) elements of the first state that the data determine.
+        means: means of the K states given the whole sequence, ``(N, K)`` packed.
+        covariances: smoothed covariances of one sequence, the same for all; without the undetermined part if ``rank``
             is too small.
     """
 
@@ -45,7 +45,7 @@ class DiffuseMoments:
 
 
 def split_by_length(group: SequenceGroup) -> list[SequenceGroup]:
-    """Split packed sequences into groups of equal length, which together have the same sequences."""
+    """Return groups of sequences of equal length, into which a group of packed sequences is split."""
     if group.packing.counts[-1] == len(group.numbers):
         return [group]
     lengths = np.bincount(group.packing.ranks)  # lengths of the sequences in order, the longest first
@@ -65,12 +65,13 @@ def split_by_length(group: SequenceGroup) -> list[SequenceGroup]:
 def diffuse_moments(
     system: System, group: SequenceGroup, directions: np.ndarray, *, smooths: bool = True
 ) -> DiffuseMoments:
-    """Compute the diffuse log-likelihood, and the smoothed moments, of a group of one length.
+    """Return the diffuse log-likelihood, and the smoothed moments, of packed sequences of one length.
 
     Args:
-        system: matrices of the system; its initial mean and covariance hold for δ = 0.
+        system: matrices of the system; its initial mean and covariance are those of the first state where the unknown
+            part is 0.
         group: packed sequences of one length.
-        directions: Δᵀ, ``(q, K)``, a row for each element of δ; q may be 0.
+        directions: what a unit of each of q unknown (diffuse) elements adds to the first state, ``(q, K)``; q may be 0.
         smooths: if False, only the likelihood is computed, and means and covariances have no rows.
     """
     n, length, q = len(group.numbers), group.packing.n_steps, len(directions)

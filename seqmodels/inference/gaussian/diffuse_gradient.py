@@ -21,14 +21,16 @@ from seqmodels.inference.gaussian.kalman import SequenceGroup
 
 @dataclass(frozen=True)
 class UnivariateSystem:
-    """The matrices of a system whose values can be read one by one, because its observation noise is diagonal; float64.
+    """The matrices of a linear-Gaussian system with diagonal observation noise and a diffuse start, float64.
 
     Attributes:
-        transition: A of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.
-        state_covariance: Q of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.
-        observation: C, ``(D, K)``.
-        noise: diagonal of R, ``(D,)``.
-        initial_mean: mean of z_1 for δ = 0, ``(K,)``.
+        transition: transition matrix A of the move from each step to the next, ``(G, K, K)``; the last holds for all
+            later moves.
+        state_covariance: noise covariance Q of the move from each step to the next, ``(G, K, K)``; the last holds for
+            all later moves.
+        observation: observation matrix C, ``(D, K)``.
+        noise: variance of the noise of each of D features, ``(D,)``.
+        initial_mean: mean of the first state z_1 for δ = 0, where δ is the unknown (diffuse) part of z_1, ``(K,)``.
         initial_covariance: covariance of z_1 for δ = 0, ``(K, K)``.
     """
 
@@ -42,15 +44,15 @@ class UnivariateSystem:
 
 @dataclass(frozen=True)
 class DiffuseGradient:
-    """The diffuse log-likelihood of a group of n sequences of one length T, summed by weight, and its derivatives.
+    """The weighted diffuse log-likelihood of n sequences of one length T, and its derivatives.
 
     Attributes:
         log_prob: log-likelihood in nats.
-        transition: derivatives in the m requested elements of A, of each of G moves by itself, ``(G, m)``.
-        state_covariance: derivatives in the m requested elements of Q, of each of G moves by itself, ``(G, m)``;
-            elements below the diagonal count beside those above.
-        noise: derivatives in the diagonal of R, ``(D,)``.
-        initial_covariance: derivatives in the covariance of z_1, ``(K, K)``.
+        transition: derivatives in the m requested elements of the transition matrix of each of G moves, ``(G, m)``.
+        state_covariance: derivatives in the m requested elements of the state noise's covariance of each of G moves,
+            ``(G, m)``; elements below the diagonal are counted separately from those above.
+        noise: derivatives in the variance of the noise of each feature, ``(D,)``.
+        initial_covariance: derivatives in the covariance of the first state, ``(K, K)``.
         values: derivative in what is added to the mean of each value, ``(N, D)`` packed; it is minus the derivative in
             the value.
     """
@@ -75,11 +77,13 @@ def diffuse_gradient(
 
     Args:
         system: matrices of the system.
-        group: packed sequences, without ``drive``.
+        group: packed sequences of one length, without ``drive``.
         weights: weight of each sequence, ``(n,)``.
-        directions: Δᵀ, ``(q, K)``, a row for each element of δ; q may be 0.
-        moving: row and column of the elements of A whose derivatives are needed, ``(m, 2)``.
-        disturbed: row and column of the elements of Q whose derivatives are needed, ``(m, 2)``.
+        directions: what a unit of each of q unknown (diffuse) elements δ adds to the first state, ``(q, K)``; q may be
+            0.
+        moving: row and column of the elements of the transition matrix whose derivatives are needed, ``(m, 2)``.
+        disturbed: row and column of the elements of the state noise's covariance whose derivatives are needed, ``(m,
+            2)``.
     """
     from seqmodels.inference.gaussian.compiled_gradient import filter_columns, gradient_columns  # lazily: numba
 

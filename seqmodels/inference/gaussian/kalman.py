@@ -30,11 +30,11 @@ UNCHANGED = 1e-18  # largest relative effect of the first covariance where they 
 
 @dataclass(frozen=True)
 class Moves:
-    """Matrices of the moves from each step to the next, for systems whose steps differ.
+    """The matrices of the moves from each step to the next, for linear-Gaussian systems whose steps differ.
 
     Attributes:
-        transition: A of each move, ``(G, K, K)``; the last holds for all later moves.
-        state_factor: factor of Q of each move, ``(G, K, K)``.
+        transition: transition matrix of each of G moves, ``(G, K, K)``; the last holds for all later moves.
+        state_factor: factor u of the covariance ``uᵀu`` of each move's noise, ``(G, K, K)``.
     """
 
     transition: np.ndarray
@@ -43,15 +43,17 @@ class Moves:
 
 @dataclass(frozen=True)
 class System:
-    """The matrices of a linear-Gaussian system, float64; factors ``u`` stand for the covariances ``uᵀu``.
+    """The matrices of a linear-Gaussian system, float64, with factors ``u`` in the place of covariances ``uᵀu``.
+
+    There are K hidden states and D features.
 
     Attributes:
-        transition: A, ``(K, K)``.
-        state_factor: factor of Q, ``(K, K)``.
-        observation: C, ``(D, K)``.
-        noise_factor: factor of R, ``(D, D)``.
-        initial_mean: m, ``(K,)``.
-        initial_factor: factor of P, ``(K, K)``.
+        transition: transition matrix A, ``(K, K)``.
+        state_factor: factor of the covariance Q of the states' noise, ``(K, K)``.
+        observation: observation matrix C, ``(D, K)``.
+        noise_factor: factor of the covariance R of the observations' noise, ``(D, D)``.
+        initial_mean: mean of the first state, ``(K,)``.
+        initial_factor: factor of the covariance of the first state, ``(K, K)``.
         moves: A and the factors of Q if they differ from step to step; None if the fields above hold at all steps.
     """
 
@@ -65,14 +67,14 @@ class System:
 
     @property
     def every_move(self) -> Moves:
-        """A and the factors of Q of each move, or of one move that holds for all."""
+        """The transition matrix and noise factor of each move between steps, or of one that holds for all."""
         return Moves(self.transition[None], self.state_factor[None]) if self.moves is None else self.moves
 
 
 def factor_of(covariance: np.ndarray) -> np.ndarray:
-    """Return a factor u with ``uᵀu = covariance``, ``(K, K)``; the covariance may be singular.
+    """Return a factor u of a covariance, with ``uᵀu = covariance``, both ``(K, K)``; the covariance may be singular.
 
-    The factor of a diagonal covariance is diagonal. Negative eigenvalues are taken for rounding and set to zero.
+    The factor of a diagonal covariance is diagonal. Negative eigenvalues are taken for rounding errors and set to zero.
     """
     diagonal = np.diagonal(covariance)
     if not (covariance - np.diag(diagonal)).any():
@@ -84,7 +86,7 @@ def factor_of(covariance: np.ndarray) -> np.ndarray:
 
 
 def factors_of(covariances: np.ndarray) -> np.ndarray:
-    """Return a factor u with ``uᵀu`` equal to each of the ``covariances``, ``(n, K, K)``; they may be singular."""
+    """Return a factor u with ``uᵀu = covariance`` of each of n covariances, ``(n, K, K)``; they may be singular."""
     scale = np.sqrt(np.maximum(np.diagonal(covariances, axis1=1, axis2=2), 0.0))  # (n, K)
     scale[scale == 0] = 1.0
     values, vectors = np.linalg.eigh(covariances / scale[:, :, None] / scale[:, None])
@@ -93,18 +95,19 @@ def factors_of(covariances: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Gains:
-    """The parts of the filter and the smoother that do not depend on the observed values.
+    """The parts of the Kalman filter and smoother that do not depend on the observed values.
 
     The arrays have G steps, as many as the longest sequence or fewer; the last step then holds for all that follow.
+    There are D features and K states.
 
     Attributes:
-        white: ``s⁻¹``, with ``S = sᵀs`` the covariance of the innovation, ``(G, D, D)``.
+        white: ``s⁻¹``, with ``sᵀs`` the covariance of the innovation (prediction error), ``(G, D, D)``.
         gain: matrix that turns standardised innovations into the correction of the mean, ``(G, D, K)``.
-        log_det: ``log |s|``, ``(G,)``.
+        log_det: logarithm of the determinant of s, ``(G,)``.
         filtered: covariance of z_t given x_1 .. x_t, ``(G, K, K)``.
         backward: matrix of the smoother's step from z_t+1 to z_t, ``(G, K, K)``; no rows without smoothing.
         rest: covariance of z_t given z_t+1 and x_1 .. x_t, ``(G, K, K)``; no rows without smoothing.
-        following: factor of the covariance of the state after the last step, given all steps, ``(K, K)``.
+        following: factor u of the covariance ``uᵀu`` of the state after the last step, given all steps, ``(K, K)``.
     """
 
     white: np.ndarray
@@ -117,7 +120,7 @@ class Gains:
 
     @classmethod
     def of(cls, system: System, n_steps: int, observed: np.ndarray | None = None, *, smooths: bool = False) -> Gains:
-        """Compute the gains for sequences of up to ``n_steps`` steps, for fewer if they become constant before.
+        """Return the gains for sequences of up to ``n_steps`` steps, or for fewer steps if they become constant.
 
         Args:
             system: matrices of the system.
@@ -160,13 +163,13 @@ def _transposed(matrices: np.ndarray) -> np.ndarray:
 def _is_constant(first: np.ndarray, factor: np.ndarray, moved: np.ndarray, closed_loop: np.ndarray) -> bool:
     """Return True if the predicted covariance of the Kalman filter has converged.
 
-    Two solutions of the Riccati equation differ by ``Φ (P - P') Φᵀ``, so that the distance to the limit is what Φ
-    leaves of the first covariance and of the limit itself. It must be small also relative to ``moved``.
+    Two solutions of the Riccati equation differ by ``Φ (P - P') Φᵀ``. The distance to the limit is therefore estimated
+    from what Φ leaves of the first covariance and of the present one. It must be small also relative to ``moved``.
 
     Args:
         first: first predicted covariance, ``(K, K)``.
-        factor: factor of the present one, ``(K, K)``.
-        moved: the present one without the new noise, ``(K, K)``.
+        factor: factor u of the present predicted covariance ``uᵀu``, ``(K, K)``.
+        moved: present predicted covariance without the noise of its last step, ``(K, K)``.
         closed_loop: Φ, the product of the matrices that take a predicted mean to the next, ``(K, K)``.
     """
     now = factor.T @ factor
@@ -177,11 +180,11 @@ def _is_constant(first: np.ndarray, factor: np.ndarray, moved: np.ndarray, close
 
 @dataclass(frozen=True)
 class SequenceGroup:
-    """Sequences with one pattern of missing values, packed.
+    """A group of n sequences that miss the same values, packed: all first steps, then all second steps, and so on.
 
     Attributes:
         numbers: number of each sequence among all sequences, ``(n,)``.
-        packing: packing of their steps.
+        packing: order of the sequences and number of them at each of T steps.
         x: packed values less everything that does not come from the state, ``(N, D)``; 0 where missing.
         observed: True where a value is observed, ``(T, D)`` bool; None if nothing is missing, and lengths may then
             differ.
@@ -204,7 +207,7 @@ class SequenceGroup:
 
     @property
     def n_observed(self) -> np.ndarray:
-        """Number of observed values in each row, ``(N,)``."""
+        """The number of observed values in each packed row (a step of a sequence), ``(N,)``."""
         if self.observed is None:
             return np.full(len(self.x), float(self.x.shape[1]))
         return np.repeat(self.observed.sum(1).astype(np.float64), self.packing.counts)
@@ -215,10 +218,10 @@ def grouped(
     drives: Sequence[np.ndarray] | None = None,
     gaps: Sequence[np.ndarray] | None = None,
 ) -> list[SequenceGroup]:
-    """Group sequences that miss the same values and have the same gaps of time, so that they share covariances.
+    """Divide sequences into groups that miss the same values and have the same gaps of time.
 
     Args:
-        values: values of each sequence, ``(T_i, D)``, NaN where missing.
+        values: values of each sequence, ``(T_i, D)``, NaN where missing. The sequences of a group share covariances.
         drives: vectors that are added to the state of each step, ``(T_i, K)`` for each sequence; None for none.
         gaps: time from each step to the next, ``(T_i,)`` for each sequence; None if steps are one apart.
     """
@@ -241,10 +244,10 @@ def grouped(
 
 @dataclass(frozen=True)
 class FilteredMeans:
-    """Means that the filter computes for the packed rows of a group.
+    """The means that the Kalman filter computes for the N packed rows (steps of sequences) of a group.
 
     Attributes:
-        innovations: standardised innovations ``e s⁻¹``, ``(N, D)``.
+        innovations: standardised innovations (prediction errors) ``e s⁻¹``, ``(N, D)``.
         predicted: E[z_t | x_1 .. x_t-1], ``(N, K)``.
         filtered: E[z_t | x_1 .. x_t], ``(N, K)``.
         log_prob: log p(x_t | x_<t) in nats, ``(N,)``.
@@ -257,9 +260,13 @@ class FilteredMeans:
 
 
 def filter_group(system: System, gains: Gains, group: SequenceGroup, mean: np.ndarray | None = None) -> FilteredMeans:
-    """Run the filter over a group of sequences.
+    """Return the means and log-probabilities that the Kalman filter computes for a group of sequences.
 
-    ``mean`` holds the means of the first states, ``(n, K)`` in packed order; None means the system's.
+    Args:
+        system: matrices of the system.
+        gains: gains of the filter for this system and the group's missing values.
+        group: packed sequences.
+        mean: means of the first states, ``(n, K)`` in packed order; None stands for that of the system.
     """
     from seqmodels.inference.gaussian.compiled_kalman import filter_means, filter_means_of_one
 
@@ -281,7 +288,13 @@ def filter_group(system: System, gains: Gains, group: SequenceGroup, mean: np.nd
 
 
 def smooth_group(gains: Gains, group: SequenceGroup, filtered: FilteredMeans) -> np.ndarray:
-    """Return the smoothed means E[z_t | x_1 .. x_T], ``(N, K)`` packed."""
+    """Return the smoothed means of the states given each whole sequence, ``(N, K)`` packed.
+
+    Args:
+        gains: gains that were computed with ``smooths=True``.
+        group: packed sequences.
+        filtered: result of ``filter_group``.
+    """
     from seqmodels.inference.gaussian.compiled_kalman import smooth_means, smooth_means_of_one
 
     smoothed = np.empty_like(filtered.filtered)
@@ -293,11 +306,11 @@ def smooth_group(gains: Gains, group: SequenceGroup, filtered: FilteredMeans) ->
 
 
 def smooth_group_by_adjoints(system: System, gains: Gains, group: SequenceGroup, filtered: FilteredMeans) -> np.ndarray:
-    """Return the smoothed means, ``(N, K)`` packed, by the adjoints of the filter.
+    """Return the smoothed means of the states given each whole sequence, by adjoints, ``(N, K)`` packed.
 
-    Unlike ``smooth_group`` it does not need the covariance of a state given the next, and so does not invert the
-    covariance of predicted states: where that is singular, as without observation noise, rounding would grow from step
-    to step.
+    Adjoints run the filter's equations backwards. Unlike ``smooth_group`` it does not need the covariance of a state
+    given the next, and so does not invert the covariance of predicted states: where that is singular, as without
+    observation noise, rounding would grow from step to step.
     """
     from seqmodels.inference.gaussian.compiled_kalman import smooth_means_by_adjoints
 
@@ -310,10 +323,10 @@ def smooth_group_by_adjoints(system: System, gains: Gains, group: SequenceGroup,
 
 @dataclass(frozen=True)
 class CovarianceSums:
-    """Weighted sums over sequences of covariances given all of each sequence.
+    """Weighted sums over sequences of the smoothed covariances of K states, given all of each sequence.
 
     Attributes:
-        now: sums of Cov[z_t], ``(T, K, K)``.
+        now: sums of Cov[z_t] at each of T steps, ``(T, K, K)``.
         across: sums of Cov[z_t+1, z_t], ``(T, K, K)``; zeros at the last step.
         before: sum of Cov[z_t] over all steps but the last of each sequence, ``(K, K)``.
     """
@@ -328,7 +341,14 @@ class CovarianceSums:
 
 
 def summed_covariances(gains: Gains, packing: StepPacking, weights: np.ndarray) -> CovarianceSums:
-    """Return the sums of smoothed covariances over packed sequences, weighted by ``weights``, ``(n,)``."""
+    """Return the sums of smoothed covariances over n packed sequences, weighted by ``weights (n,)``.
+
+    Args:
+        gains: gains that were computed with ``smooths=True``, for sequences without missing values or with the same
+            ones.
+        packing: packing of the sequences.
+        weights: weight of each sequence, in their original order.
+    """
     from seqmodels.inference.gaussian.compiled_kalman import smooth_covariances
 
     counts, n_steps = packing.counts, packing.n_steps
@@ -343,7 +363,10 @@ def summed_covariances(gains: Gains, packing: StepPacking, weights: np.ndarray) 
 
 
 def covariances_by_adjoints(system: System, gains: Gains, group: SequenceGroup) -> CovarianceSums:
-    """Return the smoothed covariances of one sequence of a group of one length, by the adjoints of the filter."""
+    """Return the smoothed covariances of one sequence, by the adjoints of the Kalman filter.
+
+    All sequences of ``group`` must have one length; their covariances are the same.
+    """
     from seqmodels.inference.gaussian.compiled_kalman import smooth_covariances_by_adjoints
 
     shape = (group.packing.n_steps, *gains.filtered.shape[1:])

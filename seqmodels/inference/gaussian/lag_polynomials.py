@@ -10,9 +10,10 @@ import numpy as np
 
 
 def lag_polynomial(numbers: Sequence[float]) -> np.ndarray:
-    """Return the stationary polynomial ``1 - φ_1 B - ... - φ_p B^p`` of p unconstrained numbers (Monahan 1984).
+    """Return the coefficients of a stationary lag polynomial for any p real numbers, ``(p + 1,)`` (Monahan 1984).
 
-    The hyperbolic tangents of the numbers are the partial autocorrelations of the autoregression.
+    The polynomial is ``1 - φ_1 B - ... - φ_p B^p``. The hyperbolic tangents of the numbers are the partial
+    autocorrelations of the autoregression.
 
     >>> lag_polynomial([math.atanh(0.5), math.atanh(0.2)]).round(12)
     array([ 1. , -0.4, -0.2])
@@ -24,7 +25,7 @@ def lag_polynomial(numbers: Sequence[float]) -> np.ndarray:
 
 
 def in_seasonal_lags(polynomial: np.ndarray, season: int) -> np.ndarray:
-    """Return the polynomial with ``B^season`` in the place of B.
+    """Return the coefficients of a lag polynomial with ``B^season`` in the place of B.
 
     >>> in_seasonal_lags(np.array([1.0, -0.5]), 3)
     array([ 1. ,  0. ,  0. , -0.5])
@@ -35,7 +36,10 @@ def in_seasonal_lags(polynomial: np.ndarray, season: int) -> np.ndarray:
 
 
 def product(*polynomials: np.ndarray) -> np.ndarray:
-    """Return the product of the polynomials; of none it is 1."""
+    """Return the coefficients of the product of lag polynomials, each given by its coefficients from lag 0 on.
+
+    The product of none is 1.
+    """
     result = np.ones(1)
     for each in polynomials:
         result = np.convolve(result, each)
@@ -43,7 +47,7 @@ def product(*polynomials: np.ndarray) -> np.ndarray:
 
 
 def difference(lag: int) -> np.ndarray:
-    """Return ``1 - B^lag``, which takes the change from ``lag`` steps before."""
+    """Return the coefficients of ``1 - B^lag``, which takes the change of a series since ``lag`` steps before."""
     polynomial = np.zeros(lag + 1)
     polynomial[0], polynomial[lag] = 1.0, -1.0
     return polynomial
@@ -51,7 +55,7 @@ def difference(lag: int) -> np.ndarray:
 
 @cache
 def differences(d: int, seasonal_d: int, season: int) -> np.ndarray:
-    """Return ``(1 - B)^d (1 - B^season)^seasonal_d``."""
+    """Return the coefficients of ``(1 - B)^d (1 - B^season)^seasonal_d``, a polynomial in the lag operator B."""
     return product(*[difference(1)] * d, *[difference(season)] * seasonal_d)
 
 
@@ -64,9 +68,12 @@ def autocovariance(theta: np.ndarray) -> np.ndarray:
 
 
 def continued(a: np.ndarray, past: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Return the k values y that follow the values ``past (P,)`` in a series with ``a(B) y = u``, ``(k,)``.
+    """Return the next k values of a series y that satisfies ``a(B) y = u``, ``(k,)``.
 
-    ``a`` are the coefficients of a lag polynomial, and ``u (k,)`` the right sides.
+    Args:
+        a: coefficients of a polynomial in the lag operator B, from lag 0 on, with ``a[0]`` = 1.
+        past: the values so far, ``(P,)``, at least as many as the polynomial has lags.
+        u: the right sides, ``(k,)``.
     """
     values = [*past.tolist()]
     for each in u.tolist():
@@ -76,7 +83,10 @@ def continued(a: np.ndarray, past: np.ndarray, u: np.ndarray) -> np.ndarray:
 
 
 def inverse_filter(a: np.ndarray, k: int) -> np.ndarray:
-    """Return the matrix ``(k, k)`` that takes k values of ``u = a(B) y`` back to y, which is zero before them."""
+    """Return the matrix ``(k, k)`` that takes k values of ``u = a(B) y`` back to y, which is zero before them.
+
+    ``a`` are the coefficients of a polynomial in the lag operator B, from lag 0 on.
+    """
     response = continued(a, np.zeros(len(a) - 1), (np.arange(k) == 0).astype(float))
     rows, columns = np.indices((k, k))
     return np.where(rows >= columns, response[np.abs(rows - columns)], 0.0)

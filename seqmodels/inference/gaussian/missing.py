@@ -22,9 +22,10 @@ MOST_STEPS = 100_000  # of all sequences of a block, whose covariances are kept
 
 @dataclass(frozen=True)
 class MissingBlock:
-    """A block of up to ``SIDE_BY_SIDE`` sequences of similar lengths, each with missing values of its own.
+    """A block of m sequences of similar lengths, each with missing values of its own, to be filtered side by side.
 
-    T is the length of the longest of the m sequences.
+    T is the length of the longest sequence, and D the number of features. A block has at most ``SIDE_BY_SIDE``
+    sequences.
 
     Attributes:
         numbers: number of each sequence among all sequences, ``(m,)``.
@@ -52,12 +53,12 @@ class MissingBlock:
     def of(
         cls, values: Sequence[np.ndarray], numbers: np.ndarray, weights: np.ndarray, centre: np.ndarray
     ) -> MissingBlock:
-        """Build the block of the sequences whose numbers are given.
+        """Return the block of the sequences whose numbers are given.
 
         Args:
             values: values of all sequences, ``(T_i, D)``, NaN where missing.
-            numbers: numbers of the sequences of this block.
-            weights: weights of all sequences.
+            numbers: numbers of the sequences of this block, ``(m,)``.
+            weights: weights of all sequences, ``(n,)``.
             centre: vector to subtract from values, ``(D,)``.
         """
         lengths = np.array([len(values[i]) for i in numbers])
@@ -75,8 +76,8 @@ def missing_blocks(values: Sequence[np.ndarray], numbers: np.ndarray, weights: n
 
     Args:
         values: values of all sequences, ``(T_i, D)``, NaN where missing.
-        numbers: numbers of the sequences to divide.
-        weights: weights of all sequences.
+        numbers: numbers of the sequences to divide, ``(m,)``.
+        weights: weights of all sequences, ``(n,)``.
     """
     order = numbers[np.argsort([-len(values[i]) for i in numbers], kind="stable")]
     every = np.concatenate([values[i] for i in order])
@@ -91,7 +92,7 @@ def missing_blocks(values: Sequence[np.ndarray], numbers: np.ndarray, weights: n
 
 @dataclass(frozen=True)
 class SmoothedSums:
-    """Weighted sums of expectations of states given all of each sequence, over the sequences of a block.
+    """Weighted sums of expectations of the K hidden states given all values, over the m sequences of a block.
 
     Attributes:
         log_prob: log p(x_t | x_<t) in nats, ``(T, m)``; 0 after the last step.
@@ -119,8 +120,12 @@ class SmoothedSums:
 def log_probs_of_block(system: System, intercept: np.ndarray, block: MissingBlock) -> np.ndarray:
     """Return the log-probability of each step of m sequences given those before, in nats, ``(T, m)``.
 
-    Beyond the last step of a sequence it is 0. R of the system must be diagonal; ``intercept (D,)`` is added to every
-    observation.
+    Beyond the last step of a sequence it is 0.
+
+    Args:
+        system: matrices of the system, whose observation noise must be diagonal.
+        intercept: vector that is added to every observation, ``(D,)``.
+        block: the sequences.
     """
     return _filtered(system, intercept, block, keeps=False)[1].log_prob
 
@@ -128,7 +133,10 @@ def log_probs_of_block(system: System, intercept: np.ndarray, block: MissingBloc
 def sums_of_block(system: System, intercept: np.ndarray, block: MissingBlock) -> SmoothedSums:
     """Return the E-step of a block of sequences: sums of expectations of their states given all values.
 
-    R of the system must be diagonal; ``intercept (D,)`` is added to every observation.
+    Args:
+        system: matrices of the system, whose observation noise must be diagonal.
+        intercept: vector that is added to every observation, ``(D,)``.
+        block: the sequences.
     """
     from seqmodels.inference.gaussian.compiled_missing import SumsOfBlock, smooth_apart
 
@@ -151,7 +159,11 @@ def _filtered(
 ) -> tuple[Arrays, FilteredBlock]:
     """Run the Kalman filter over a block; return the system as ``compiled_missing`` takes it, and the results.
 
-    If ``keeps``, the results include the means and covariances of the states.
+    Args:
+        system: matrices of the system, whose observation noise must be diagonal.
+        intercept: vector that is added to every observation, ``(D,)``.
+        block: the sequences.
+        keeps: True if the results are to include the means and covariances of the states.
     """
     from seqmodels.inference.gaussian.compiled_missing import FilteredBlock, filter_apart
 

@@ -14,10 +14,10 @@ NUMBERS = VECTOR // 8  # number of float64 values in a cache line
 
 @dataclass(frozen=True)
 class StepPacking:
-    """The places of the steps of n sequences among N packed rows: all first steps, then all second steps, and so on.
+    """The packing of n sequences into N rows: all first steps, then all second steps, and so on.
 
     Attributes:
-        order: numbers of the sequences, the longest first, ``(n,)``.
+        order: indices of the sequences, the longest first, ``(n,)``.
         offsets: first row of each step, and N at the end, ``(T + 1,)``: rows ``offsets[t] .. offsets[t + 1] - 1`` are
             step t of the first sequences of ``order``.
         rows: row of each packed row among the sequences one after the other, ``(N,)``.
@@ -29,7 +29,7 @@ class StepPacking:
 
     @classmethod
     def of(cls, lengths: Sequence[int]) -> StepPacking:
-        """Return the packing of sequences with these lengths, each at least 1."""
+        """Return the packing of sequences with the given numbers of steps, each at least 1."""
         sizes = np.asarray(lengths, dtype=np.int64)
         order = np.argsort(-sizes, kind="stable")
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])[order]
@@ -40,31 +40,31 @@ class StepPacking:
 
     @property
     def n_steps(self) -> int:
-        """T, the number of steps of the longest sequence."""
+        """The number T of steps of the longest sequence."""
         return len(self.offsets) - 1
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """Number of sequences that have step t, ``(T,)``."""
+        """The number of sequences that have each of the T steps, ``(T,)``."""
         return np.diff(self.offsets)
 
     @property
     def ranks(self) -> np.ndarray:
-        """Place of each row's sequence in ``order``, ``(N,)``."""
+        """The place of each packed row's sequence in ``order``, ``(N,)``: 0 for the longest sequence."""
         return np.asarray(np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.counts))
 
     @property
     def previous(self) -> np.ndarray:
-        """Row of the step before, for each row after the first step, ``(N - offsets[1],)``."""
+        """The packed row of the step before, for each row after the first step, ``(N - n,)``."""
         counts = self.counts
         return np.asarray(np.arange(self.offsets[1], self.offsets[-1]) - np.repeat(counts[:-1], counts[1:]))
 
     def pack(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """Return one array ``(T_i, ...)`` for each sequence as packed rows ``(N, ...)``."""
+        """Return arrays ``(T_i, ...)``, one for each sequence, as one array of packed rows, ``(N, ...)``."""
         return np.ascontiguousarray(np.concatenate(arrays)[self.rows])
 
     def unpack(self, packed: np.ndarray, lengths: Sequence[int]) -> list[np.ndarray]:
-        """Return packed rows ``(N, ...)`` as one array ``(T_i, ...)`` for each sequence of these ``lengths``."""
+        """Return packed rows ``(N, ...)`` as one array ``(T_i, ...)`` for each sequence, given their lengths."""
         joined = np.empty_like(packed)
         joined[self.rows] = packed
         return np.split(joined, np.cumsum(lengths)[:-1])

@@ -32,9 +32,13 @@ OF_PRODUCT, OF_AUTOREGRESSION, OF_MISSING, OF_FILTER, OF_STATE = 2.5e-4, 2e-4, 1
 
 @dataclass(frozen=True)
 class BandedARIMA:
-    """An ARIMA model without observation noise, whose likelihood is computed by banded matrices instead of the filter.
+    """An ARIMA model without observation noise, whose likelihood is computed with banded matrices.
 
-    An intercept and inputs may be added to it.
+    This takes the place of the Kalman filter. An intercept and inputs may be added to the model.
+
+    Attributes:
+        component: the ARIMA component.
+        form: which other parameters are free.
     """
 
     component: ARIMA
@@ -42,17 +46,21 @@ class BandedARIMA:
 
     @classmethod
     def of(cls, structure: Structure | None, form: Form) -> BandedARIMA | None:
-        """Return the model if ``structure`` is one ARIMA without observation noise, else None."""
+        """Return the model if ``structure`` is a single ARIMA and ``form`` has no observation noise, else None."""
         components = () if structure is None else structure.components
         if len(components) != 1 or not isinstance(components[0], ARIMA) or form.observation_noise != "none":
             return None
         return cls(components[0], form)
 
     def is_faster(self, values: Sequence[np.ndarray], *, has_gradient: bool = False) -> bool:
-        """Return True if products with banded matrices are faster than the filter for these sequences, each ``(T, 1)``.
+        """Return True if banded matrices are faster than the Kalman filter for the given sequences.
 
-        The time of the filter grows with the number of states. The time of the products grows with the number of
-        missing values and, for a gradient, with the number of coefficients, because each takes two products more.
+        The time of the filter grows with the number of states. That of banded matrices grows with the number of missing
+        values and, for a gradient, with the number of coefficients.
+
+        Args:
+            values: sequences, each ``(T, 1)``, NaN where a value is missing.
+            has_gradient: True if the gradient of the likelihood is needed too.
         """
         n_states, n_steps = self.component.n_differenced + self.component.n_lags, max(map(len, values), default=0)
         n_missing = sum(int(np.isnan(each).sum()) for each in values)
@@ -62,21 +70,24 @@ class BandedARIMA:
         return n_states >= FEWEST_STATES and n_steps > 0 and by_products < OF_FILTER + OF_STATE * n_steps * n_states
 
     def inputs_of(self, data: SystemData, i: int) -> np.ndarray:
-        """Return the inputs that the values of sequence number ``i`` of ``data`` are regressed on, ``(T, V)``."""
+        """Return the V inputs that the values of sequence number ``i`` of ``data`` are regressed on, ``(T, V)``."""
         if data.inputs is None:
             return np.zeros((len(data.values[i]), 0))
         return np.asarray(data.inputs[i][:, self.form.observation_inputs])
 
     @cached_property
     def differences(self) -> np.ndarray:
-        """Coefficients of the differencing polynomial ``Δ(B) = (1 - B)^d (1 - B^s)^D``, ``(q + 1,)``."""
+        """The coefficients of the differencing polynomial ``(1 - B)^d (1 - B^s)^D``, from lag 0 on, ``(q + 1,)``.
+
+        Here B is the lag operator and q the degree, d + s D.
+        """
         c = self.component
         return differences(c.d, c.seasonal_d, c.season)
 
     def factor(self, numbers: np.ndarray, n_steps: int) -> ARMAFactor:
-        """Return the Cholesky factor of ``n_steps`` steps of the differenced series, for innovations of variance 1.
+        """Return the Cholesky factor of the covariance of ``n_steps`` steps of the differenced series.
 
-        ``numbers`` are the fitted parameters of the ARIMA.
+        It is for innovations of variance 1. ``numbers`` are the fitted numbers of the ARIMA.
         """
         return ARMAFactor.of(*self.component.polynomials(numbers), n_steps)
 
@@ -86,8 +97,8 @@ class BandedARIMA:
         """Return the log-probability of each step given those before, in nats, ``(T,)`` for each sequence.
 
         Args:
-            numbers: fitted parameters of the ARIMA.
-            parameters: system whose Gaussian first states the sequences begin from.
+            numbers: fitted numbers of the ARIMA, ``(n,)``.
+            parameters: the same model as a system, whose Gaussian distribution of the first state is used.
             values: sequences without missing values, each ``(T, 1)``, less their intercept and what inputs add.
         """
         q, deviation = len(self.differences) - 1, float(numbers[len(self.component.start()) - 1])
@@ -105,10 +116,10 @@ class BandedARIMA:
         return [steps[:n, i].copy() for i, n in enumerate(lengths)]
 
     def _of_first_states(self, n_steps: int) -> np.ndarray:
-        """Return the regressors of the q values before the first step, of which nothing is known, ``(n_steps, q)``.
+        """Return regressors for the q unknown (diffuse) first states, ``(n_steps, q)``.
 
-        A column is what a unit of one of the diffuse first states takes from ``Δ(B) y``, computed with values of zero
-        before the first step.
+        These states stand for the values before the first step. A column is what a unit of one of these states
+        subtracts from the differenced series, when values before the first step are taken as zero.
         """
         c, q = self.component, len(self.differences) - 1
         by_values = np.zeros((q, q))  # the states in the values before the first step, the last value first
@@ -123,14 +134,14 @@ class BandedARIMA:
     # -- fitting -------------------------------------------------------------------------------------------
 
     def first_states(self, numbers: np.ndarray, parameters: SystemParameters, data: SystemData) -> FirstStates:
-        """Return weighted sums of the moments of first states given all values, under a diffuse start.
+        """Return weighted sums of the moments of first states given all values, where first states are unknown.
 
-        Elements of stationary states are left at 0.
+        Elements of stationary states stay 0.
 
         Args:
-            numbers: fitted parameters of the ARIMA.
-            parameters: system with the same parameters.
-            data: the sequences.
+            numbers: fitted numbers of the ARIMA, ``(n,)``.
+            parameters: the same model as a system.
+            data: encoded sequences of one feature.
 
         Raises:
             ValueError: a sequence that does not determine its first states; the message has its number.
@@ -161,7 +172,12 @@ class BandedARIMA:
 
 
 def _differenced(columns: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """Return a lag polynomial ``a(B)``, ``(q + 1,)``, times each column of ``columns (T, C)``, ``(T - q, C)``."""
+    """Return the lag polynomial ``a(B)`` applied to each of C series, ``(T - q, C)``.
+
+    Args:
+        columns: the series, ``(T, C)``.
+        a: coefficients of the polynomial from lag 0 on, ``(q + 1,)``.
+    """
     q = len(a) - 1
     result = np.zeros((max(len(columns) - q, 0), columns.shape[1]))
     for lag in np.flatnonzero(a).tolist() if len(result) else []:
@@ -171,7 +187,7 @@ def _differenced(columns: np.ndarray, a: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class DifferencedData:
-    """The data of a fit after differencing, which is computed once because no fitted number changes it.
+    """The training data of an ARIMA fit after differencing, computed once because no fitted number changes them.
 
     There are N sequences, V series added to each (a constant and inputs) and M missing values in all.
 
@@ -192,7 +208,10 @@ class DifferencedData:
 
     @classmethod
     def of(cls, model: BandedARIMA, data: SystemData) -> DifferencedData:
-        """Difference the data; each sequence must be as long as the differences take, or longer."""
+        """Return the differenced data of a model.
+
+        Each sequence must have at least as many steps as differencing takes.
+        """
         a, n_sequences = model.differences, len(data.values)
         n_steps = np.array([len(x) for x in data.values]) - len(a) + 1
         added = [
@@ -216,8 +235,10 @@ class DifferencedData:
     def with_gradient(self, numbers: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the weighted diffuse log-probability of all sequences, in nats, and its gradient ``(n,)``.
 
-        ``numbers (n,)`` are the parameters of the ARIMA, the intercept if there is one, and the slopes of inputs.
-        Derivatives in the ARIMA's coefficients are central differences, each of two products.
+        Derivatives in the ARIMA's coefficients are central differences.
+
+        Args:
+            numbers: fitted numbers ``(n,)``: those of the ARIMA, the intercept if there is one, and effects of inputs.
         """
         n = len(self.model.component.start())
         log_prob, by_rest = self._with_derivatives(numbers)
@@ -229,9 +250,9 @@ class DifferencedData:
         return log_prob, gradient
 
     def _with_derivatives(self, numbers: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the log-probability and its exact derivatives.
+        """Return the weighted diffuse log-probability and its exact derivatives in some of the fitted numbers.
 
-        The derivatives are in the standard deviation of the innovations, in the intercept and in the slopes of inputs.
+        These are the standard deviation of the innovations, the intercept and the effects of inputs.
         """
         n, n_sequences = len(self.model.component.start()), len(self.weights)
         deviation, added = float(numbers[n - 1]), numbers[n:]

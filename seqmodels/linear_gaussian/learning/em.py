@@ -23,7 +23,12 @@ UNDETERMINED = 1e-13  # of the largest eigenvalue: directions of regressors belo
 def m_step(parameters: SystemParameters, form: Form, statistics: Statistics) -> SystemParameters:
     """Return the parameters that maximise the expected log-probability of states and observations together.
 
-    Parameters of which the data say nothing keep their values in ``parameters``. ``form`` says which are free.
+    Parameters about which the data say nothing keep their values.
+
+    Args:
+        parameters: present parameters.
+        form: which parameters are free.
+        statistics: sums of expectations from the E-step.
     """
     moved = _with_dynamics(_with_observation(parameters, form, statistics), form, statistics)
     return _with_start(moved, form, statistics, parameters)
@@ -79,9 +84,13 @@ def _with_dynamics(parameters: SystemParameters, form: Form, statistics: Statist
 def _with_start(
     parameters: SystemParameters, form: Form, statistics: Statistics, before: SystemParameters
 ) -> SystemParameters:
-    """Return ``parameters`` with a new distribution of the first state, by the rule of ``form``.
+    """Return the parameters with a new distribution of the first state, as the M-step of the kind of start in ``form``.
 
-    ``statistics`` are expectations that were taken under the parameters ``before``.
+    Args:
+        parameters: parameters whose other matrices are updated already.
+        form: which parameters are free.
+        statistics: sums of expectations from the E-step under ``before``.
+        before: parameters before the M-step.
     """
     if form.start == "stationary":
         return increased(parameters, form, statistics, before)
@@ -94,8 +103,8 @@ def _with_start(
 def regression(now_before: np.ndarray, before_before: np.ndarray, is_free: np.ndarray) -> np.ndarray:
     """Return least-squares coefficients of I targets on H regressors, ``(I, H)``, from their cross products.
 
-    Coefficients that are not free are 0. Where the regressors leave coefficients undetermined, the smallest ones are
-    returned. Rows with the same free coefficients are solved together.
+    Coefficients that are not free are 0. Where the regressors leave coefficients undetermined, the solution of least
+    norm is returned. Rows with the same free coefficients are solved together.
 
     Args:
         now_before: sums of target times regressor, ``(I, H)``.
@@ -116,7 +125,10 @@ def regression(now_before: np.ndarray, before_before: np.ndarray, is_free: np.nd
 
 
 def _least_squares(target: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """Return ``target @ inner⁻¹``; the pseudoinverse takes the place of the inverse if ``inner`` is singular."""
+    """Return ``target @ inner⁻¹``, with the pseudoinverse if ``inner`` is singular.
+
+    ``target`` is ``(I, H)``, and ``inner``, which is symmetric, ``(H, H)``.
+    """
     scale = np.sqrt(np.diagonal(inner))
     scale = np.where(scale > 0, scale, 1.0)
     values, vectors = np.linalg.eigh(inner / np.outer(scale, scale))
@@ -126,9 +138,10 @@ def _least_squares(target: np.ndarray, inner: np.ndarray) -> np.ndarray:
 
 
 def _residual(now_now: np.ndarray, now_before: np.ndarray, before_before: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-    """Return the residuals ``Σ E[(x - slopes h) (x - slopes h)ᵀ]``, ``(I, I)``, of a regression of x on h.
+    """Return the expected sums of products of residuals of a regression of x on h, ``(I, I)``.
 
-    The sums of x xᵀ, x hᵀ and h hᵀ are ``now_now``, ``now_before`` and ``before_before``.
+    They are ``Σ E[(x - slopes h) (x - slopes h)ᵀ]``. The expected sums of x xᵀ, x hᵀ and h hᵀ are ``now_now``,
+    ``now_before`` and ``before_before``.
     """
     cross = slopes @ now_before.T
     residual = now_now - cross - cross.T + slopes @ before_before @ slopes.T
@@ -140,7 +153,7 @@ def _residual(now_now: np.ndarray, now_before: np.ndarray, before_before: np.nda
 
 @dataclass(frozen=True)
 class SystemObjective:
-    """The objective of a fit, the log-probability in nats per raw unit, which makes the rows of the training history.
+    """The objective of a fit, the log-probability in nats per raw unit, and its rows of the training history.
 
     Attributes:
         form: which parameters are free.
@@ -153,9 +166,13 @@ class SystemObjective:
     log_det: float
 
     def row(self, step: int, seconds: float, log_prob: float, parameters: SystemParameters) -> Row:
-        """Return a row of the training history for ``step``, ``seconds`` after the start of the fit.
+        """Return a row of the training history.
 
-        ``log_prob`` is the log-probability of the encoded data under ``parameters``, in nats.
+        Args:
+            step: number of the step.
+            seconds: time since the start of the fit.
+            log_prob: log-probability of the encoded data under ``parameters``, in nats.
+            parameters: parameters of this step.
         """
         per_unit = (log_prob + self.log_det) / self.n_units
         hits = self.form.floor_hits(parameters.observation_covariance)
@@ -164,13 +181,18 @@ class SystemObjective:
 
 @dataclass(frozen=True)
 class SystemEM:
-    """EM of a linear-Gaussian system on this process's share of the data, the ``EMProblem`` of ``training.run_em``."""
+    """The E-step, M-step and history rows of EM for a linear-Gaussian system, as ``training.run_em`` calls them.
+
+    Attributes:
+        objective: what the rows report, and which parameters are free.
+        data: encoded sequences of this process.
+    """
 
     objective: SystemObjective
     data: SystemData
 
     def e_step(self, parameters: Sequence[SystemParameters], interruption: Interruption) -> list[Statistics]:
-        """Return the sums of expectations over the data of all processes, under each of these parameters."""
+        """Return the sums of expectations under each of the given parameters, over the data of all processes."""
         return [e_step(each, self.objective.form, self.data).summed_over_processes() for each in parameters]
 
     def row(self, step: int, seconds: float, parameters: SystemParameters, expectations: Statistics) -> Row:
@@ -187,7 +209,7 @@ class SystemEM:
 
 @dataclass(frozen=True)
 class SystemStore:
-    """How checkpoints hold the parameters of a system and, beside them, the fitted numbers of a structure.
+    """The conversion of parameters to arrays and back for checkpoints, together with the fitted numbers of a structure.
 
     Attributes:
         process: function that makes the process in continuous time from the numbers of a structure; None without one.
@@ -206,5 +228,8 @@ class SystemStore:
 
 
 def copied(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return copies of arrays from a file by name, because products may depend on how memory is aligned."""
+    """Return copies of arrays by name, in newly allocated memory.
+
+    Results of products may depend on how memory is aligned, and that of arrays from a file may differ.
+    """
     return {name: np.array(array) for name, array in arrays.items()}

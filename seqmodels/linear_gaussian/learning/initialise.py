@@ -29,10 +29,10 @@ def starts(
     seed: int,
     inputs: Sequence[np.ndarray] | None = None,
 ) -> Callable[[int], list[SystemParameters]]:
-    """Return a function from the number of an EM start, from 0, to the parameters to try for it.
+    """Return a function that takes the number of an EM start, from 0, and returns the parameters to try for it.
 
-    Start 0 has the two kinds of guesses, later starts have one random guess each. The linear effect of inputs on
-    observations is removed from the data first.
+    Start 0 has two guesses, from canonical variates and from principal components; later starts have one random guess
+    each. The linear effect of inputs on observations is removed from the data first.
 
     Args:
         values: encoded sequences, each ``(T, D)``, NaN where a value is missing.
@@ -60,7 +60,7 @@ def starts(
 
 
 def _filled(x: np.ndarray) -> np.ndarray:
-    """Return a sequence ``x (T, D)`` with missing values interpolated in time.
+    """Return a sequence ``x (T, D)`` with missing values (NaN) interpolated linearly in time.
 
     A feature without any observed value becomes 0, the mean of the standardised data.
     """
@@ -75,14 +75,26 @@ def _filled(x: np.ndarray) -> np.ndarray:
 
 
 def _windows(values: Sequence[np.ndarray], lags: Sequence[int]) -> np.ndarray:
-    """Return for each step the frames at L ``lags`` from it, side by side, ``(N, D L)``; 0 beyond the ends."""
+    """Return for each of N steps the frames at the given L lags from it, side by side, ``(N, D L)``; 0 beyond the ends.
+
+    ``values`` are the sequences, each ``(T, D)``; a lag is a number of steps, negative for earlier frames.
+    """
     reach = max(abs(lag) for lag in lags)
     padded = [np.pad(x, ((reach, reach), (0, 0))) for x in values]
     return np.concatenate([np.concatenate([p[reach + lag : len(p) - reach + lag] for lag in lags], 1) for p in padded])
 
 
 def _canonical_variates(values: Sequence[np.ndarray], n_states: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return as states, ``(T, K)`` each, the combinations of past frames that correlate most with future ones."""
+    """Return the combinations of past frames that correlate most with future ones, to serve as states of the sequences.
+
+    Args:
+        values: sequences without missing values, each ``(T, D)``.
+        n_states: number of states K.
+        rng: source of random numbers for states that the data do not give.
+
+    Returns:
+        States ``(T, K)`` of each sequence.
+    """
     D = values[0].shape[1]
     n_lags = min(LARGEST_LAG, max(2, -(-n_states // D) + 1))
     past, future = _windows(values, range(-n_lags + 1, 1)), _windows(values, range(1, n_lags + 1))
@@ -92,16 +104,20 @@ def _canonical_variates(values: Sequence[np.ndarray], n_states: int, rng: np.ran
 
 
 def _whitening(x: np.ndarray) -> np.ndarray:
-    """Return a matrix W, ``(I, I)``, such that ``x W`` has the identity as its covariance, but for a ridge."""
+    """Return a matrix W ``(I, I)`` such that ``x W`` has nearly the identity as its covariance, for ``x (N, I)``.
+
+    A small ridge is added to the variances first.
+    """
     covariance = x.T @ x / len(x)
     values, vectors = np.linalg.eigh(covariance)
     return np.asarray(vectors / np.sqrt(np.maximum(values, 0.0) + RIDGE * max(values.max(), 1e-300)))
 
 
 def _principal_components(values: Sequence[np.ndarray], n_states: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return as states, ``(T, K)`` for each sequence, the principal components of a few consecutive frames.
+    """Return principal components of a few consecutive frames, to serve as states of the sequences.
 
     As many frames, at most ``LARGEST_LAG`` steps away, are taken together as give at least K = ``n_states`` numbers.
+    States are ``(T, K)`` for each sequence.
     """
     D = values[0].shape[1]
     reach = 0 if n_states <= D else min(LARGEST_LAG, -(-(-(-n_states // D) - 1) // 2))
@@ -111,7 +127,10 @@ def _principal_components(values: Sequence[np.ndarray], n_states: int, rng: np.r
 
 
 def _random_states(values: Sequence[np.ndarray], n_states: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return as states, ``(T, K)`` for each sequence, random projections of the frames, smoothed over past steps."""
+    """Return random projections of the frames, averaged over past steps, to serve as states.
+
+    ``values`` are the sequences, each ``(T, D)``. States are ``(T, K)`` for each, with K = ``n_states``.
+    """
     projections = rng.standard_normal((values[0].shape[1], n_states))
     decays = rng.uniform(0.0, 0.98, n_states)
     states = []
@@ -126,7 +145,7 @@ def _random_states(values: Sequence[np.ndarray], n_states: int, rng: np.random.G
 def _standardised(
     states: np.ndarray, values: Sequence[np.ndarray], n_states: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Return ``states (N, F)`` of all steps, scaled to mean square 1, as ``(T, K)`` for each sequence.
+    """Return states of all steps, ``states (N, F)``, scaled to mean square 1, as ``(T, K)`` for each sequence.
 
     Columns that are constant zero are dropped, and columns of noise are added until there are K = ``n_states``.
     """
@@ -145,7 +164,15 @@ def _regressed(
     drives: Sequence[np.ndarray],
     observation_slopes: np.ndarray,
 ) -> SystemParameters:
-    """Estimate the system's matrices by regression on the given states, after scaling each state to mean square 1."""
+    """Return parameters estimated by regressions on the given states.
+
+    Args:
+        values: sequences without missing values, each ``(T, D)``.
+        states: states of each sequence, ``(T, K)``.
+        form: which parameters are free.
+        drives: inputs of each sequence that the states read, ``(T, U)``.
+        observation_slopes: effects of inputs on observations, ``(D, V)``, which are copied to the result.
+    """
     K, D = states[0].shape[1], values[0].shape[1]
     z, x = np.concatenate(states), np.concatenate(list(values))
     before, after = np.concatenate([s[:-1] for s in states]), np.concatenate([s[1:] for s in states])

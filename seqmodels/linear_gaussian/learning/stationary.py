@@ -23,7 +23,7 @@ DOUBLINGS = 28
 
 
 def with_stationary_start(parameters: SystemParameters) -> SystemParameters:
-    """Return the parameters with the stationary distribution of their dynamics as that of the first state."""
+    """Return the parameters with the first state distributed by the stationary distribution of the dynamics."""
     covariance = stationary_covariance(parameters.transition, parameters.state_covariance)
     return replace(parameters, initial_mean=np.zeros(len(covariance)), initial_covariance=covariance)
 
@@ -31,9 +31,15 @@ def with_stationary_start(parameters: SystemParameters) -> SystemParameters:
 def increased(
     parameters: SystemParameters, form: Form, statistics: Statistics, before: SystemParameters
 ) -> SystemParameters:
-    """Return ``parameters`` with new dynamics and the stationary start that belongs to them.
+    """Return the parameters with new dynamics and the stationary start that belongs to them (an M-step).
 
-    Under these dynamics the expected log-probability is no lower than under the parameters ``before``.
+    Under the new dynamics the expected log-probability is no lower than under the parameters ``before``.
+
+    Args:
+        parameters: parameters that are updated already, but for the start; the candidate to begin with.
+        form: which parameters are free.
+        statistics: sums of expectations from the E-step under ``before``.
+        before: parameters before the M-step.
     """
     from scipy.optimize import minimize  # lazily: scipy is slow to import
 
@@ -48,7 +54,10 @@ def increased(
 
 
 class _Loss:
-    """Minus the expected log-probability of the states, per sequence, as a function of numbers for A and Q."""
+    """Minus the expected log-probability of the states, per sequence, as a function of numbers for A and Q.
+
+    A is the transition matrix, and Q the covariance of the states' noise.
+    """
 
     def __init__(self, form: Form, statistics: Statistics, n_states: int) -> None:
         self.form, self.n_states = form, n_states
@@ -58,7 +67,11 @@ class _Loss:
         self.n_moves, self.n_first = float(statistics.n_moves), float(statistics.n_first)
 
     def numbers_of(self, parameters: SystemParameters) -> np.ndarray:
-        """Return A, and of the Cholesky factor of Q the log-diagonal and the entries below it, as one array."""
+        """Return as one array the free elements of A and the numbers that make up the Cholesky factor of Q.
+
+        A is the transition matrix, and Q the covariance of the states' noise. Of the factor come first the logarithms
+        of the diagonal, then the entries below it.
+        """
         numbers = [parameters.transition[self.is_free]]
         if self.form.state_noise == "diag":
             numbers.append(0.5 * np.log(np.maximum(np.diagonal(parameters.state_covariance), 1e-300)))
@@ -70,7 +83,10 @@ class _Loss:
         return np.concatenate(numbers)
 
     def matrices(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Return A and the lower triangular factor of Q."""
+        """Return the transition matrix A and the lower triangular factor of the noise covariance Q, both ``(K, K)``.
+
+        ``numbers`` is an array of the form that ``numbers_of`` returns.
+        """
         K, n = self.n_states, int(self.is_free.sum())
         transition = torch.zeros(K, K, dtype=torch.float64)
         transition[torch.from_numpy(self.is_free)] = numbers[:n]
@@ -83,7 +99,10 @@ class _Loss:
         return transition, factor
 
     def __call__(self, numbers: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the loss and its gradient."""
+        """Return the loss and its gradient, ``(n,)``, at ``numbers (n,)``.
+
+        Where no distribution is stationary, they are a large constant and zeros.
+        """
         variable = torch.from_numpy(np.array(numbers)).requires_grad_()
         transition, factor = self.matrices(variable)
         impossible = IMPOSSIBLE, np.zeros_like(numbers)
@@ -111,7 +130,7 @@ class _Loss:
 
 
 def _deviance(factor: Tensor, squares: Tensor, n: float) -> Tensor:
-    """Return ``n log |S| + tr(S⁻¹ squares)`` for ``S = L Lᵀ`` with the lower triangular factor L."""
+    """Return ``n log |S| + tr(S⁻¹ squares)`` for ``S = L Lᵀ``, where ``factor (K, K)`` is the lower triangular L."""
     half = torch.linalg.solve_triangular(factor, squares, upper=False)
     whitened = torch.linalg.solve_triangular(factor, half.mT, upper=False)
     deviance: Tensor = 2 * n * factor.diagonal().log().sum() + whitened.diagonal().sum()

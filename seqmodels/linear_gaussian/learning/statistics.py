@@ -37,11 +37,11 @@ MANY_APART = 3  # that miss values in places of their own, from which on loops r
 
 @dataclass(frozen=True)
 class FirstStates:
-    """Weighted sums over sequences of the expected first states, given all values of each sequence.
+    """Weighted sums over sequences of expectations of the first state z_1, given all values of each sequence.
 
     Attributes:
         n: weighted number of sequences, ``()``.
-        sums: sum of E[z_1], ``(K,)``.
+        sums: sum of E[z_1], ``(K,)`` for K states.
         squares: sum of E[z_1 z_1ᵀ], ``(K, K)``.
     """
 
@@ -50,14 +50,14 @@ class FirstStates:
     squares: np.ndarray
 
     def summed_over_processes(self) -> FirstStates:
-        """Return the sums over the data of all processes; without several processes these are the sums themselves."""
+        """Return the sums over the data of all processes; in a single process these are the sums themselves."""
         if not is_distributed():
             return self
         sums, _ = all_reduce_sum([torch.tensor(each, dtype=torch.float64) for each in vars(self).values()])
         return FirstStates(*(each.numpy() for each in sums))
 
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean ``(K,)`` and covariance ``(K, K)`` of the first state over all sequences.
+        """Return the mean ``(K,)`` and the covariance ``(K, K)`` of the first state over all sequences.
 
         The covariance includes what remains uncertain of the first state of each sequence.
         """
@@ -68,11 +68,11 @@ class FirstStates:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Weighted sums over sequences of expectations given all values of each, from which the M-step takes the
-    parameters.
+    """The result of the E-step: weighted sums over sequences of expectations given all values of each sequence.
 
-    States are regressed on ``h_t = (z_t-1, u_t)`` and observations on ``g_t = (z_t, 1, u_t)``, where u are the inputs
-    that each reads; H and G are their sizes.
+    The M-step computes the parameters from them. It regresses the K states z_t on ``h_t = (z_t-1, u_t)``, of size H,
+    and the D observed features x_t on ``g_t = (z_t, 1, u_t)``, of size G, where u_t are the inputs that each reads. R
+    is the covariance of the observation noise.
 
     Attributes:
         log_prob: log-probability of the encoded data, in nats, ``()``.
@@ -81,8 +81,9 @@ class Statistics:
         n_moves: weighted number of transitions, ``()``.
         now_now, now_before, before_before: sums over all steps but the first of E[z_t z_tᵀ] ``(K, K)``, E[z_t h_tᵀ]
             ``(K, H)`` and E[h_t h_tᵀ] ``(H, H)``.
-        n_seen: weighted number of observed values of each feature, ``(D,)``; of frames, ``(1,)``, if R is full.
-        seen_seen: sum of E[y yᵀ] for ``y = x - d - D u``, ``(D, D)``; only its diagonal is filled if R is diagonal.
+        n_seen: weighted number of observed values of each feature, ``(D,)``, or of steps, ``(1,)``, if R is full.
+        seen_seen: sum of E[y yᵀ], ``(D, D)``, where y is x less the present intercept and effects of inputs; only its
+            diagonal is filled if R is diagonal.
         seen_state: sum of E[y gᵀ], ``(D, G)``.
         state_state: sum of E[g gᵀ] over the steps where each feature is observed, ``(D, G, G)``; ``(1, G, G)`` if R is
             full.
@@ -103,7 +104,7 @@ class Statistics:
 
     @property
     def first_states(self) -> FirstStates:
-        """The sums over first states alone."""
+        """The part of the sums that concerns first states."""
         return FirstStates(self.n_first, self.first, self.first_square)
 
     def __add__(self, other: Statistics) -> Statistics:
@@ -111,14 +112,17 @@ class Statistics:
 
     @classmethod
     def zero(cls, parameters: SystemParameters, form: Form) -> Statistics:
-        """Return the sums of no sequences, to which others are added."""
+        """Return sums of no sequences, all 0, to which those of sequences are added.
+
+        ``parameters`` and ``form`` decide the shapes of the arrays.
+        """
         (D, K), n_inputs = parameters.observation.shape, len(form.observation_inputs)
         H, G, S = K + len(form.state_inputs), K + 1 + n_inputs, 1 if form.observation_noise == "full" else D
         shapes = ((), (), (K,), (K, K), (), (K, K), (K, H), (H, H), (S,), (D, D), (D, G), (S, G, G))
         return cls(*(np.zeros(shape) for shape in shapes))
 
     def summed_over_processes(self) -> Statistics:
-        """Return the sums over the data of all processes; without several processes these are the sums themselves."""
+        """Return the sums over the data of all processes; in a single process these are the sums themselves."""
         if not is_distributed():
             return self
         sums, _ = all_reduce_sum([torch.tensor(getattr(self, f.name), dtype=torch.float64) for f in fields(self)])
@@ -131,9 +135,10 @@ class SystemData:
 
     Attributes:
         values: values of each sequence, ``(T, D)``, NaN where one is missing.
-        weights: weight of each sequence, ``(n,)``.
-        inputs: standardised inputs of each sequence, ``(T, U)``; None if no inputs are read.
-        gaps: time from each step to the next of each sequence, ``(T,)``, 0 after the last; None if each is one step.
+        weights: weight of each of n sequences, ``(n,)``.
+        inputs: U standardised inputs of each sequence, ``(T, U)``; None if no inputs are read.
+        gaps: time from each step of a sequence to the next, in steps of the system, ``(T,)``, 0 after the last; None if
+            all are one step.
     """
 
     values: list[np.ndarray]
@@ -144,10 +149,17 @@ class SystemData:
     def groups(
         self, parameters: SystemParameters, form: Form, *, without: Collection[int] = ()
     ) -> list[tuple[SequenceGroup, np.ndarray | None]]:
-        """Return groups of sequences that share missing values and gaps, each with its packed inputs or None.
+        """Return groups of sequences that miss the same values and have the same gaps, so that they share covariances.
 
-        The values of a group are those of the sequences less the intercept and what inputs add to them. Groups whose
-        first sequence has its number in ``without`` are left out.
+        The values of a group are those of the sequences less the intercept and what inputs add to them.
+
+        Args:
+            parameters: parameters of the system.
+            form: which inputs the system reads.
+            without: numbers of sequences; groups whose first sequence is among them are left out.
+
+        Returns:
+            Each group with its packed inputs, or None if no inputs are read.
         """
         if self.inputs is None:
             chosen = [group for group in self._groups if int(group.numbers[0]) not in without]
@@ -166,7 +178,7 @@ class SystemData:
 
     @cached_property
     def missing(self) -> list[MissingBlock]:
-        """The sequences whose pattern of missing values no other sequence shares, in blocks for compiled loops.
+        """The sequences whose pattern of missing values few others share, in blocks for compiled loops.
 
         The list is empty without numba, with inputs or gaps, and where there are few such sequences.
         """
@@ -179,7 +191,10 @@ class SystemData:
 
     @cached_property
     def blocks(self) -> Blocks | None:
-        """The sequences without missing values, laid out for compiled loops; None without numba, or if they are few."""
+        """The sequences without missing values, laid out for compiled loops; None without numba, or if they are few.
+
+        It is also None if the sequences have inputs or gaps.
+        """
         is_regular = self.inputs is None and self.gaps is None
         for group in self._groups if is_compiling() and is_regular else []:
             if group.observed is None and len(group.numbers) >= MANY_SEQUENCES:
@@ -188,23 +203,26 @@ class SystemData:
 
 
 def _without_missing(x: np.ndarray, group: SequenceGroup) -> np.ndarray:
-    """Return packed values ``x (N, D)`` with 0 where the sequences of ``group`` miss a value."""
+    """Return packed values ``x (N, D)`` with 0 where the sequences of ``group`` miss a value.
+
+    Packed rows are all first steps, then all second steps, and so on.
+    """
     return x if group.observed is None else x * np.repeat(group.observed, group.packing.counts, 0)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Sequences without missing values, laid out as the loops of ``compiled_sums`` read them.
+    """Sequences without missing values, laid out for compiled loops that run over all sequences at each step.
 
     Attributes:
-        numbers: number of each sequence among all of them, ``(n,)``.
-        packing: how their steps are packed.
+        numbers: number of each of the n sequences among all sequences, ``(n,)``.
+        packing: order of the sequences and number of them at each of T steps.
         weights: weight of each sequence, the longest first, ``(n,)``.
         centre: mean of all steps, ``(D,)``; it is subtracted so that sums of squares keep their digits.
         offsets: where the block of each step begins, in rows of one number, ``(T + 1,)``.
-        x: values, ``(N D,)``: step t has ``n_t`` numbers for each feature, and padding to whole vectors of the
-            processor.
-        n_frames, sums, squares: weighted number of frames, ``()``, and weighted sums of x, ``(D,)``, and of x xᵀ, ``(D,
+        x: values less ``centre``, flattened: step t has ``n_t`` numbers for each of D features, and padding to whole
+            vectors of the processor.
+        n_frames, sums, squares: weighted number of steps, ``()``, and weighted sums of x, ``(D,)``, and of x xᵀ, ``(D,
             D)``.
     """
 
@@ -220,9 +238,11 @@ class Blocks:
 
     @classmethod
     def of(cls, group: SequenceGroup, weights: np.ndarray) -> Blocks:
-        """Lay out a group of sequences without missing values for compiled loops.
+        """Return the block layout of a group of sequences without missing values.
 
-        ``weights`` are the weights of its sequences, the longest first.
+        Args:
+            group: packed sequences.
+            weights: weight of each sequence, the longest first, ``(n,)``.
         """
         centre = group.x.mean(0)
         x, w = group.x - centre, weights[group.packing.ranks]
@@ -242,10 +262,16 @@ class Blocks:
 
 
 def e_step(parameters: SystemParameters, form: Form, data: SystemData) -> Statistics:
-    """Return the sums of expectations over all sequences of ``data``, given their values and these parameters.
+    """Return the sums of expectations over all sequences, given their values and the parameters (the E-step).
+
+    Args:
+        parameters: parameters of the system.
+        form: which parameters are free, and how the first state is distributed.
+        data: encoded sequences.
 
     Raises:
-        ValueError: under a diffuse start, if a sequence does not determine its first state; the message has its number.
+        ValueError: under a diffuse start, a sequence that does not determine its first state; the message has its
+            number.
     """
     parts, summed = list[Statistics](), set[int]()
     if form.start != "diffuse" and data.blocks is not None:
@@ -285,8 +311,9 @@ def _squares(
 ) -> float | None:
     """Return the weighted sum of squared standardised prediction errors, ``Σ w |e s⁻¹|²``, from sums over the data.
 
-    The smoothed states minimise the sum of all squares, and this minimum is the sum of the values' squares, ``Σ y R⁻¹
-    y``, less ``Σ y R⁻¹ C z``, and plus ``m P⁻¹ (m - z_1)``. Return None if the difference would lose too many digits.
+    The result is None if rounding would cost too many digits. The smoothed states minimise the sum of all squares, and
+    this minimum is the sum of the values' squares, ``Σ y R⁻¹ y``, less ``Σ y R⁻¹ C z``, plus ``m P⁻¹ (m - z_1)``, with
+    C the observation matrix, R the observation noise and P the first covariance.
 
     Args:
         p: parameters of the system.
@@ -383,9 +410,13 @@ def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Stat
 
 
 def check_determined(rank: int, number: int, n_steps: int, n_unknown: int) -> None:
-    """Raise ``ValueError`` for sequence ``number``, of ``n_steps`` steps, if it does not determine its first state.
+    """Raise ``ValueError`` if the values of a sequence do not determine its first state, as a diffuse start requires.
 
-    A diffuse start knows nothing of ``n_unknown`` numbers of the state, of which the sequence determines ``rank``.
+    Args:
+        rank: how many elements of the first state the sequence determines.
+        number: number of the sequence, for the message.
+        n_steps: number of steps of the sequence, for the message.
+        n_unknown: how many elements of the first state are unknown.
     """
     if rank < n_unknown:
         raise ValueError(
@@ -422,7 +453,13 @@ def _of_group(
 
 
 def rows_of(group: SequenceGroup, part: SequenceGroup, inputs: np.ndarray) -> np.ndarray:
-    """Return the rows of the packed ``inputs`` of a group that belong to ``part``, some of its sequences."""
+    """Return the packed inputs of some of the sequences of a group.
+
+    Args:
+        group: the group.
+        part: group of some of its sequences.
+        inputs: packed inputs of the whole group, ``(N, U)``.
+    """
     place = {number: rank for rank, number in enumerate(group.numbers[group.packing.order].tolist())}
     ranks = np.array([place[number] for number in part.numbers.tolist()])
     return np.asarray(inputs[(group.packing.offsets[: part.packing.n_steps, None] + ranks).reshape(-1)])
@@ -438,13 +475,13 @@ def _sums(
     covariances: CovarianceSums,
     log_prob: float,
 ) -> Statistics:
-    """Return the sums of expectations of a group of sequences.
+    """Return the sums of expectations of a group of packed sequences, given the moments of their states.
 
     Args:
-        parameters, form: the system and which of its parameters are free.
+        parameters, form: parameters of the system, and which of them are free.
         group: the packed sequences.
         inputs: their packed inputs; None if there are none.
-        weights: weight of each sequence, the longest first.
+        weights: weight of each sequence of the group, ``(n,)``.
         means: smoothed means of the states, ``(N, K)`` packed.
         covariances: weighted sums of the smoothed covariances.
         log_prob: weighted log-probability of the group in nats.
@@ -483,7 +520,15 @@ def _seen(
     g: np.ndarray,
     covariances: np.ndarray,
 ) -> Seen:
-    """Return ``n_seen``, ``seen_seen``, ``seen_state`` and ``state_state``, the sums of ``Statistics`` over values."""
+    """Return the arrays ``n_seen``, ``seen_seen``, ``seen_state`` and ``state_state`` of ``Statistics`` for a group.
+
+    Args:
+        parameters, form: parameters of the system, and which of them are free.
+        group: packed sequences.
+        w: weight of each of N packed rows, ``(N, 1)``.
+        g: expected regressors of the observations, ``(N, G)``: states, 1 and inputs.
+        covariances: weighted sums of the states' covariances at each step, ``(T, K, K)``.
+    """
     if form.observation_noise == "full" and group.observed is not None:
         return _seen_with_missing(parameters, group, w, g, covariances)
     K, D = covariances.shape[1], group.x.shape[1]
@@ -508,7 +553,15 @@ def _seen(
 def _seen_with_missing(
     parameters: SystemParameters, group: SequenceGroup, w: np.ndarray, g: np.ndarray, covariances: np.ndarray
 ) -> Seen:
-    """Return the sums of ``_seen`` for correlated noise, with expectations in place of missing values."""
+    """Return the sums of ``_seen`` for correlated observation noise, with expectations in place of missing values.
+
+    Args:
+        parameters: parameters of the system.
+        group: packed sequences, some of whose values are missing.
+        w: weight of each of N packed rows, ``(N, 1)``.
+        g: expected regressors of the observations, ``(N, G)``: states, 1 and inputs.
+        covariances: weighted sums of the states' covariances at each step, ``(T, K, K)``.
+    """
     assert group.observed is not None, "else nothing is missing"
     C, R, K, D = parameters.observation, parameters.observation_covariance, covariances.shape[1], group.x.shape[1]
     state_state = (w * g).T @ g

@@ -37,10 +37,14 @@ Likelihood = Callable[[np.ndarray], tuple[float, np.ndarray]]  # of numbers: nat
 
 @dataclass(frozen=True)
 class StructuralNumbers:
-    """The fitted parameters of a structural model in one array, called its numbers, and the system that they make.
+    """A structural model's fitted parameters as one array, its numbers, with conversions to a system.
 
-    The array has the numbers of the components, then the standard deviation of the noise, the intercept and the slopes
-    of inputs, as far as these are free.
+    The array has the numbers of the components, then the standard deviation of the observation noise, the intercept and
+    the effects of inputs, as far as these are free.
+
+    Attributes:
+        structure: the components.
+        form: which other parameters are free.
     """
 
     structure: Structure
@@ -48,16 +52,21 @@ class StructuralNumbers:
 
     @property
     def has_noise(self) -> bool:
-        """True if one of the numbers is the standard deviation of the observation noise."""
+        """True if one of the fitted numbers is the standard deviation of the observation noise."""
         return self.form.observation_noise != "none"
 
     @property
     def n_of_structure(self) -> int:
-        """How many of the numbers belong to the components."""
+        """The number of fitted numbers that belong to the components; the others follow them."""
         return int(self.structure.numbers[-1].stop)
 
     def start(self, number: int, seed: int) -> np.ndarray:
-        """Return the numbers that start ``number`` begins with: the components' own for 0, else random ones around."""
+        """Return the fitted numbers with which optimisation begins, ``(n,)``.
+
+        Args:
+            number: number of the start; 0 has the components' own values, others are random around these.
+            seed: seed of the random values.
+        """
         rest = [START_NOISE] * self.has_noise + [0.0] * (self.form.intercept + len(self.form.observation_inputs))
         numbers = np.append(self.structure.start(), rest)
         if number:
@@ -65,9 +74,10 @@ class StructuralNumbers:
         return np.asarray(np.clip(numbers, *np.array(self.bounds()).T))
 
     def bounds(self) -> list[tuple[float, float]]:
-        """Return the least and the largest value of each number.
+        """Return the smallest and the largest value of each fitted number.
 
-        The deviation of the noise, or without noise that of the last component, is bounded by the floor of variances.
+        The floor of variances bounds the standard deviation of the observation noise or, if there is none, of the last
+        component.
         """
         bounds, floor = self.structure.bounds(), np.sqrt(self.form.min_covariance)
         if self.has_noise:
@@ -77,7 +87,10 @@ class StructuralNumbers:
         return bounds + [(-np.inf, np.inf)] * (self.form.intercept + len(self.form.observation_inputs))
 
     def parameters(self, numbers: np.ndarray) -> SystemParameters:
-        """Return the system of these numbers, whose distribution of the first state is only a placeholder."""
+        """Return the system that the given fitted numbers make.
+
+        Its distribution of the first state is only a placeholder.
+        """
         K, n = self.structure.n_states, self.n_of_structure
         transition, covariance = self.structure.matrices(numbers[:n])
         noise = numbers[n] ** 2 if self.has_noise else 0.0
@@ -91,23 +104,40 @@ class StructuralNumbers:
         )
 
     def process(self, numbers: np.ndarray) -> ContinuousProcess | None:
-        """Return the process in continuous time with these numbers; None if a component moves in whole steps."""
+        """Return the process in continuous time with the given fitted numbers.
+
+        It is None if a component is defined in whole steps only.
+        """
         return (
             ContinuousProcess(self.structure, numbers[: self.n_of_structure]) if self.structure.is_continuous else None
         )
 
     def with_start(self, numbers: np.ndarray) -> SystemParameters:
-        """Return the system of these numbers, with zeros as the distribution of first states that are unknown."""
+        """Return the system that the given fitted numbers make, with zeros for unknown (diffuse) first states.
+
+        Other first states have their stationary distribution.
+        """
         return self.form.without_start(self.parameters(numbers))
 
     def floor_hits(self, numbers: np.ndarray) -> int:
-        """Return 1 if the variance of the noise, or without noise that of the innovations, is on its floor, else 0."""
+        """Return 1 if the variance of the observation noise is at its floor, else 0.
+
+        Without observation noise, the variance of the last component's innovations takes its place.
+        """
         deviation = numbers[self.n_of_structure - (not self.has_noise)]
         return int(deviation**2 <= ON_FLOOR * self.form.min_covariance)
 
 
 def diffuse_log_prob(parameters: SystemParameters, form: Form, corpus: SystemData) -> float:
-    """Return the weighted diffuse log-probability of all sequences, in nats."""
+    """Return the weighted sum of the diffuse log-probabilities of all sequences, in nats.
+
+    Under a diffuse start nothing is known of the first states that ``form`` names.
+
+    Args:
+        parameters: parameters of the system.
+        form: which first states are unknown, and which inputs are read.
+        corpus: encoded sequences.
+    """
     at, total = form.without_start(parameters), 0.0
     directions = form.directions(len(at.transition))
     for whole, _ in corpus.groups(parameters, form):
@@ -119,9 +149,12 @@ def diffuse_log_prob(parameters: SystemParameters, form: Form, corpus: SystemDat
 
 
 def check_starts(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: SystemData) -> None:
-    """Raise ``ValueError`` if a sequence has too few values to determine its first state; the message has its number.
+    """Raise ``ValueError`` if a sequence has too few values to determine its unknown (diffuse) first state.
 
-    ``numbers`` are the fitted parameters that ``all_numbers`` describes; ``corpus`` has the sequences.
+    Args:
+        all_numbers: structural model.
+        numbers: its fitted numbers, ``(n,)``.
+        corpus: encoded sequences.
     """
     form, parameters = all_numbers.form, all_numbers.parameters(numbers)
     banded = BandedARIMA.of(all_numbers.structure, form)
@@ -139,9 +172,15 @@ def check_starts(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: Sy
 def first_moments(
     all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: SystemData
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean ``(K,)`` and covariance ``(K, K)`` of the first states given all values, over all processes' data.
+    """Return the mean ``(K,)`` and covariance ``(K, K)`` of first states given all values, over all sequences.
 
-    Only elements of diffuse states have a meaning; the caller replaces the others, which are stationary.
+    The data of all processes are used. Only elements of diffuse states are meaningful; the caller replaces the others,
+    which are stationary.
+
+    Args:
+        all_numbers: structural model.
+        numbers: its fitted numbers, ``(n,)``.
+        corpus: encoded sequences of this process.
     """
     form, parameters = all_numbers.form, all_numbers.parameters(numbers)
     banded = BandedARIMA.of(all_numbers.structure, form)
@@ -153,9 +192,13 @@ def first_moments(
 
 
 def likelihood_of(all_numbers: StructuralNumbers, corpus: SystemData) -> Likelihood:
-    """Return a function from the numbers of a model to the diffuse log-probability of all data and its gradient.
+    """Return a function of a model's fitted numbers: the diffuse log-probability of all data and its gradient.
 
     The sums are taken over the data of all processes.
+
+    Args:
+        all_numbers: structural model.
+        corpus: encoded sequences of this process.
     """
     banded = BandedARIMA.of(all_numbers.structure, all_numbers.form)
     if banded is not None and banded.is_faster(corpus.values, has_gradient=True):
@@ -174,7 +217,13 @@ def likelihood_of(all_numbers: StructuralNumbers, corpus: SystemData) -> Likelih
 
 
 def _by_filter(all_numbers: StructuralNumbers, corpus: SystemData, numbers: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the diffuse log-probability of the sequences, and its gradient in the numbers, by the Kalman filter."""
+    """Return the diffuse log-probability of the sequences and its gradient, ``(n,)``, by the Kalman filter.
+
+    Args:
+        all_numbers: structural model.
+        corpus: encoded sequences.
+        numbers: fitted numbers of the model, ``(n,)``.
+    """
     form, at = all_numbers.form, all_numbers.with_start(numbers)
     by_number = all_numbers.structure.slopes(numbers)  # of A and Q, both (n, K, K)
     in_steps = [np.argwhere(each.any(0)) for each in by_number]  # elements that the numbers change
@@ -219,9 +268,14 @@ def _by_filter(all_numbers: StructuralNumbers, corpus: SystemData, numbers: np.n
 
 
 def _through_start(form: Form, at: SystemParameters, by_start: np.ndarray) -> np.ndarray:
-    """Return derivatives in A and in Q, ``(2, K, K)``, of a quantity that depends on them through the stationary P.
+    """Return derivatives in A and Q, ``(2, K, K)``, of a quantity that depends on them through the first state.
 
-    P solves ``P = A P Aᵀ + Q``, and ``by_start (K, K)`` has the derivatives in P. ``at`` are the parameters.
+    The covariance P of stationary first states solves ``P = A P Aᵀ + Q``.
+
+    Args:
+        form: which first states are stationary.
+        at: parameters of the system.
+        by_start: derivatives in P, ``(K, K)``.
     """
     derivatives = np.zeros((2, *by_start.shape))
     if form.diffuse is not None and not form.diffuse.all():
@@ -234,10 +288,11 @@ def _through_start(form: Form, at: SystemParameters, by_start: np.ndarray) -> np
 
 @dataclass
 class Evaluations:
-    """A record of every log-probability that a fit has computed, with its gradient and the time it took.
+    """A record of all log-probabilities that a fit has computed, with gradients and times.
 
     A checkpoint holds the record. L-BFGS is deterministic, so a resumed fit runs again from its start and looks up what
-    has been computed before.
+    has been computed before. ``of`` is the function that computes log-probability and gradient, ``began`` the time at
+    which the fit began, and ``known`` the record by the bytes of the numbers.
     """
 
     of: Likelihood
@@ -246,7 +301,10 @@ class Evaluations:
 
     @classmethod
     def from_state(cls, of: Likelihood, state: Mapping[str, Any] | None) -> Evaluations:
-        """Return the evaluations that a checkpoint holds in ``state``; None begins without any."""
+        """Return the record that a checkpoint holds in ``state``, or an empty one if that is None.
+
+        ``of`` is the function that computes a log-probability and its gradient.
+        """
         if state is None:
             return cls(of)
         columns = (np.array(state[name]) for name in ("points", "log_probs", "gradients", "seconds"))
@@ -254,7 +312,10 @@ class Evaluations:
         return cls(of, time.perf_counter() - max(s for _, _, s in known.values()), known)
 
     def at(self, numbers: np.ndarray) -> tuple[float, np.ndarray, float]:
-        """Return log-probability, gradient and seconds since the start at these numbers, computed if not known."""
+        """Return log-probability, gradient and seconds since the start of the fit for the given fitted numbers.
+
+        They are computed if the record does not have them.
+        """
         key = numbers.tobytes()
         if key not in self.known:
             log_prob, gradient = self.of(numbers)
@@ -262,18 +323,23 @@ class Evaluations:
         return self.known[key]
 
     def state(self) -> dict[str, Any]:
-        """Return the evaluations as arrays by name, in the form in which a checkpoint stores them."""
+        """Return the record as arrays by name, in the form in which a checkpoint stores it."""
         log_probs, gradients, seconds = (np.array(each) for each in zip(*self.known.values(), strict=True))
         points = np.array([np.frombuffer(key) for key in self.known])
         return {"points": points, "log_probs": log_probs, "gradients": gradients, "seconds": seconds}
 
 
 def _above_zero(all_numbers: StructuralNumbers, numbers: np.ndarray, evaluations: Evaluations) -> np.ndarray | None:
-    """Return numbers of a higher likelihood in which one standard deviation that was 0 is larger, or None.
+    """Return numbers of a higher likelihood, with one standard deviation raised from 0, or None if there are none.
 
-    At 0 the derivative in a deviation is 0 even where the derivative in the variance is positive. Whether the latter is
-    positive depends on the component's other numbers, such as the rate of a cycle, which have no effect while the
-    deviation is 0. So each deviation is also tried with other values of those numbers.
+    At 0 the derivative in a standard deviation is 0 even where the derivative in the variance is positive. Whether the
+    latter is positive depends on the component's other numbers, such as the rate of a cycle, which have no effect while
+    the deviation is 0. So each deviation is also tried with other values of those numbers.
+
+    Args:
+        all_numbers: structural model.
+        numbers: its fitted numbers at a maximum, ``(n,)``.
+        evaluations: record of log-probabilities.
     """
     least = evaluations.at(numbers)[0]
     higher: list[tuple[float, np.ndarray]] = []
@@ -289,9 +355,9 @@ def _above_zero(all_numbers: StructuralNumbers, numbers: np.ndarray, evaluations
 
 
 def _of_zero_deviations(all_numbers: StructuralNumbers, numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the index of each standard deviation that is 0, together with numbers with which to try to increase it.
+    """Yield the index of each standard deviation that is 0, with numbers from which to try to increase it.
 
-    They are the given numbers, then numbers in which one other number of the same component differs.
+    These are the given numbers, then numbers in which one other number of the same component differs.
     """
     bounds = all_numbers.bounds()
     for which in all_numbers.structure.numbers:
@@ -315,19 +381,19 @@ def run_structural(
     callback: Callback,
     checkpoints: Checkpoints | None = None,
 ) -> FitResult[SystemParameters]:
-    """Maximise the diffuse likelihood from one start by L-BFGS; each step adds a row to the history.
+    """Maximize the diffuse likelihood of a structural model from one start by L-BFGS.
 
     Args:
-        all_numbers: what the numbers are.
-        start: numbers to begin with; those of the earlier run where ``checkpoints`` resume one.
-        objective: what the rows report.
-        data: sequences of this process.
+        all_numbers: structural model.
+        start: fitted numbers to begin with, ``(n,)``; those of the earlier run if ``checkpoints`` resume one.
+        objective: what the rows of the history report.
+        data: encoded sequences of this process.
         stop: when the fit ends.
-        callback: is called with each new row.
-        checkpoints: where to write how far the fit came, and what to resume from; None writes nothing.
+        callback: function that is called with each new row of the history, one for each step.
+        checkpoints: where to write progress, and what to resume from; None writes nothing.
 
     Returns:
-        The result, which keeps the numbers beside the parameters.
+        The result of the fit, with its parameters, rows, and the fitted numbers.
 
     Raises:
         ValueError: a sequence that does not determine its first state; the message has its number.
@@ -345,7 +411,7 @@ def run_structural(
     with interruptible() as interruption:
 
         def is_over(numbers: np.ndarray) -> bool:
-            """Add the row of these numbers to the history, and return True if the fit is to end with them."""
+            """Add a row for the given fitted numbers to the history, and return True if the fit is to end with them."""
             log_prob, _, seconds = evaluations.at(numbers)
             row = objective.row(len(rows), seconds, log_prob, first)
             rows.append({**row, "floor_hits": all_numbers.floor_hits(numbers)})

@@ -21,12 +21,13 @@ def first_children(
     means: np.ndarray,
     covariances: np.ndarray,
 ) -> int:
-    """Start a particle in each possible first regime, and return how many there are.
+    """Start a particle (a weighted path of regimes) in each of S first regimes, and return S.
 
     Args:
-        log_initial: log-probabilities of the S first regimes, ``(S,)``.
-        initial_mean, initial_covariance: of the first hidden state, ``(K,)`` and ``(K, K)``.
-        log_weights, means, covariances: results: log-weight of each particle, and mean and covariance of its state.
+        log_initial: log-probabilities of the first regimes, ``(S,)``.
+        initial_mean, initial_covariance: mean ``(K,)`` and covariance ``(K, K)`` of the first hidden state.
+        log_weights, means, covariances: results: log-weight of each particle ``(S,)``, and mean ``(S, K)`` and
+            covariance ``(S, K, K)`` of its hidden state.
     """
     S = len(log_initial)
     for s in range(S):
@@ -50,10 +51,16 @@ def next_children(
     means: np.ndarray,
     covariances: np.ndarray,
 ) -> int:
-    """Continue each particle by each of S regimes, with a predicted state, and return the number of children.
+    """Continue each particle (a weighted path of regimes) by each of S regimes, and predict its hidden state.
 
-    Child ``i S + s`` is particle i continued by regime s. The last three arguments are filled with the log-weights of
-    the children and the means and covariances of their hidden states.
+    Child ``i S + s`` is particle i continued by regime s. The return value is the number of children.
+
+    Args:
+        log_transition: log-probabilities of the next regime (column) after each, ``(S, S)``.
+        transition, drift, state_covariance: dynamics of each regime, ``(S, K, K)``, ``(S, K)`` and ``(S, K, K)``.
+        particle_log_weights, particle_regimes: log-weight and last regime of each of L particles, ``(L,)``.
+        particle_means, particle_covariances: moments of the particles' hidden states, ``(L, K)`` and ``(L, K, K)``.
+        log_weights, means, covariances: results: log-weight of each child, and mean and covariance of its hidden state.
     """
     S = len(log_transition)
     for i in range(len(particle_log_weights)):
@@ -81,17 +88,18 @@ def update_children(
     means: np.ndarray,
     covariances: np.ndarray,
 ) -> float:
-    """Update the first n children by an observation (Kalman filter), and return its log-probability in nats.
+    """Update the first n particles by an observation (Kalman filter), and return its log-probability in nats.
 
-    Log-weights become those given x, normalised.
+    Log-weights become those given the observation, normalised. The regime of particle j is j modulo S.
 
     Args:
         observation: whitened observation matrix C of each regime, ``(S, D, K)``.
         log_dets: logarithms of the diagonal of the noise factor of each regime, ``(S, D)``.
         x: the observation, whitened under each regime so that its noise has variance 1, ``(S, D)``.
-        observed: True where a feature is observed.
-        n: number of children.
-        log_weights, means, covariances: log-weights of the children, and means and covariances of their states.
+        observed: True where a feature is observed, ``(D,)``.
+        n: number of particles.
+        log_weights, means, covariances: log-weights of the particles, and means and covariances of their hidden states,
+            which are updated in place.
     """
     S, D = observation.shape[0], observation.shape[1]
     K = observation.shape[2]
@@ -131,15 +139,15 @@ def update_children(
 def chosen_children(
     log_weights: np.ndarray, n_particles: int, u: float, children: np.ndarray, new_log_weights: np.ndarray
 ) -> int:
-    """Choose at most ``n_particles`` children, none twice and without bias (Fearnhead and Clifford 2003).
+    """Choose at most ``n_particles`` particles, none twice and without bias, and return how many are kept.
 
-    Return how many are kept.
+    The method is that of Fearnhead and Clifford (2003): large weights stay as they are, others are drawn.
 
     Args:
-        log_weights: normalised log-weights of the children.
+        log_weights: normalised log-weights of the particles, ``(C,)``.
         n_particles: largest number to keep.
-        u: random number in [0, 1) that decides which children are kept.
-        children: result: indices of the chosen children.
+        u: random number in [0, 1) that decides which particles are kept.
+        children: result: indices of the chosen particles.
         new_log_weights: result: their log-weights.
     """
     n = len(log_weights)
@@ -201,12 +209,22 @@ def filter_steps(
     chosen: np.ndarray,
     last_log_weights: np.ndarray,
 ) -> int:
-    """Run the particle filter over a sequence, and return how many particles are left at its end.
+    """Run the particle filter over a sequence of T steps, and return how many particles are left at its end.
 
-    The last five arguments are results: the log-probability of each step, ``(T,)``, the filtered probabilities of its
-    regimes, ``(T, S)``, the parent and the regime of each particle at each step, both ``(T, n)``, and the last
-    log-weights. ``u (T,)`` are the random numbers of ``chosen_children``; the other arguments are as in the functions
-    above.
+    Args:
+        log_initial, log_transition: log-probabilities of the first regime ``(S,)`` and of transitions ``(S, S)``.
+        transition, drift, state_covariance: dynamics of each regime, ``(S, K, K)``, ``(S, K)`` and ``(S, K, K)``.
+        initial_mean, initial_covariance: mean ``(K,)`` and covariance ``(K, K)`` of the first hidden state.
+        observation, log_dets: whitened observation matrices ``(S, D, K)``, and logarithms of the diagonals of the noise
+            factors ``(S, D)``.
+        x: observations whitened under each regime, ``(T, S, D)``.
+        observed: True where a value is observed, ``(T, D)``.
+        u: random numbers in [0, 1) that decide which particles are kept, ``(T,)``.
+        n_particles: n, the largest number of particles to keep.
+        log_prob: result: log-probability of each step in nats, ``(T,)``.
+        regimes: result: probability of each regime given the steps so far, ``(T, S)``.
+        parents, chosen: results: parent and regime of each particle at each step, ``(T, n)``.
+        last_log_weights: result: log-weights of the last particles, ``(n,)``.
     """
     S, K, T = len(log_initial), transition.shape[1], len(x)
     most = max(n_particles, 1) * S

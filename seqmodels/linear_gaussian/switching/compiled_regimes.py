@@ -18,14 +18,16 @@ def forward_backward(
     pairs: np.ndarray,
     log_prob: np.ndarray,
 ) -> None:
-    """Run forward-backward over packed sequences for S regimes, scaled by the largest density of each step.
+    """Run the forward-backward algorithm for S regimes over packed sequences.
+
+    Packed rows are all first steps, then all second steps, and so on, the longest sequence first.
 
     Args:
-        initial, transition: probabilities of the chain, ``(S,)`` and ``(S, S)``.
-        offsets: first of the N packed rows of each step.
-        log_b: packed log-densities, ``(N, S)``.
-        weights: weight of each sequence, ``(n,)``.
-        gamma: result: p(s_t | x), ``(N, S)``.
+        initial, transition: probabilities of the first regime ``(S,)`` and of transitions ``(S, S)``.
+        offsets: first of the N packed rows of each step, and N at the end, ``(T + 1,)``.
+        log_b: log-density of each packed row under each regime, in nats, ``(N, S)``.
+        weights: weight of each sequence, the longest first, ``(n,)``.
+        gamma: result: probability of each regime given the sequence, ``(N, S)``.
         pairs: expected transitions, ``(S, S)``, to which the weighted sum over sequences is added.
         log_prob: result: log-probability of each sequence in nats, ``(n,)``.
     """

@@ -20,13 +20,13 @@ BLOCK_STEPS = 1024  # uniform numbers that are drawn at once
 
 @dataclass(frozen=True)
 class ParticleState:
-    """The particles (weighted paths of regimes) of n sequences before their next step, L for each sequence.
+    """The state of a ``ParticleCursor``: L particles (weighted paths of regimes) for each of n sequences.
 
     Attributes:
         log_weights: normalised log-weights, ``(n, L)``; None before the first step.
         regimes: last regime of each path, ``(n, L)``.
-        means, covariances: mean and covariance of the hidden state given the path and the steps so far, ``(n, L, K)``
-            and ``(n, L, K, K)``.
+        means, covariances: mean and covariance of the K hidden states given the path and the steps so far,
+            ``(n, L, K)`` and ``(n, L, K, K)``.
         n_read: number of steps so far.
     """
 
@@ -39,12 +39,12 @@ class ParticleState:
 
 @dataclass(frozen=True)
 class ParticleCursor:
-    """The Rao-Blackwellised particle filter as a chain of one-step predictions, in float64, on the CPU.
+    """The step-by-step Rao-Blackwellized particle filter of a switching system, in float64 on the CPU.
 
     Attributes:
-        system: the model.
-        n_particles: the most paths that are kept.
-        seed: seed of the uniform numbers that decide which paths are kept.
+        system: switching system with whitened observations.
+        n_particles: largest number of paths of regimes to keep.
+        seed: seed of the random numbers that decide which paths are kept.
     """
 
     system: WhitenedSystem
@@ -52,7 +52,12 @@ class ParticleCursor:
     seed: int
 
     def start(self, source: Source = None, n: int = 1) -> ParticleState:
-        """Return the state before the first scored step of ``n`` sequences, after the steps of a ``source``."""
+        """Return the state of n sequences before their first scored step.
+
+        Args:
+            source: steps before the first, which are read but not scored; None if there are none.
+            n: number of sequences.
+        """
         K = self.system.parameters.sizes[1]
         nothing = torch.zeros((n, 0), dtype=torch.int64)
         empty = torch.zeros((n, 0, K), dtype=torch.float64)
@@ -63,7 +68,7 @@ class ParticleCursor:
         return state
 
     def advance(self, state: ParticleState, x: Tensor) -> ParticleState:
-        """Return the state after each sequence's next step, ``x (n, D)``, NaN where a value is missing."""
+        """Return the state after n sequences have read their next steps, ``x (n, D)``, NaN where a value is missing."""
         from seqmodels.linear_gaussian.switching.compiled_filter import chosen_children, update_children
 
         values = x.double().cpu().numpy()
@@ -85,7 +90,7 @@ class ParticleCursor:
         return ParticleState(tensor(log_weights), tensor(regimes), tensor(means), tensor(covariances), t + 1)
 
     def distribution(self, state: ParticleState) -> Prediction:
-        """Return the prediction of the next step: a mixture of the Gaussians of all paths and next regimes."""
+        """Return the prediction of the next step, a mixture of Gaussians over all paths and next regimes."""
         p, n = self.system.parameters, len(state.means)
         S = len(p.initial)
         weights, tables = [], []
@@ -106,9 +111,9 @@ class ParticleCursor:
         return selected
 
     def filtered(self, state: ParticleState) -> np.ndarray:
-        """Return the filtered probabilities of the last step's regime, ``(S,)``, of the first sequence of ``state``.
+        """Return the probability of each of S regimes at the last step, ``(S,)``, for the first sequence.
 
-        Before any step they are those of the first regime.
+        Steps up to the last are given. Before any step it is the probability of the first regime.
         """
         S = self.system.parameters.sizes[0]
         if state.log_weights is None:
@@ -130,7 +135,13 @@ class ParticleCursor:
         return float(self._drawn[block][t - block * BLOCK_STEPS])
 
     def _children(self, state: ParticleState, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Continue every particle of sequence ``i`` by every regime; return log-weights, means and covariances."""
+        """Continue every particle of sequence ``i`` by every regime, and predict its next hidden state.
+
+        A particle is a weighted path of regimes.
+
+        Returns:
+            Log-weights ``(C,)``, means ``(C, K)`` and covariances ``(C, K, K)`` of the C continued particles.
+        """
         from seqmodels.linear_gaussian.switching.compiled_filter import first_children, next_children
 
         log_initial, log_transition, A, b, Q, m, P = self.system.matrices

@@ -39,12 +39,12 @@ LEAST_STATE_NOISE = 1e-4  # eigenvalues of Q of the system, whose states have me
 
 @dataclass(frozen=True)
 class Initialiser:
-    """The starts of a fit, all of which use one fitted system without regimes.
+    """The starting points of a fit with regimes, all derived from one fitted system without regimes.
 
     Attributes:
         system: the system without regimes.
-        states: its smoothed states, for each batch.
-        batches: the data.
+        states: distribution of its smoothed states, for each batch.
+        batches: packed sequences.
         form: which parameters are free.
         seed: seed of clusters and segments.
     """
@@ -65,7 +65,16 @@ class Initialiser:
         n_states: int,
         seed: int,
     ) -> Initialiser:
-        """Fit the system without regimes, and return the initialiser that uses it."""
+        """Fit the system without regimes, and return the initialiser that uses it.
+
+        Args:
+            values: encoded sequences, each ``(T, D)``.
+            weights: weight of each sequence, ``(n,)``.
+            batches: the same sequences, packed.
+            form: which parameters are free.
+            n_states: number of hidden states.
+            seed: seed of random starts.
+        """
         fitted = fitted_system(values, weights, form, n_states, seed, SYSTEM_STEPS)
         system = SwitchingParameters.repeated(with_state_noise(fitted), 1)
         tables = RegimeTables.of(system)
@@ -73,7 +82,7 @@ class Initialiser:
         return cls(system, states, batches, form, seed)
 
     def start(self, number: int, n_regimes: int) -> SwitchingStart:
-        """Return start ``number``: even numbers begin with clusters of states, odd ones with random segments."""
+        """Return the start with the given number: from clusters of states if even, from random segments if odd."""
         rng = np.random.default_rng([self.seed, number])
         labels = self._clusters(n_regimes, rng) if number % 2 == 0 else self._segments(n_regimes, rng)
         first = SwitchingParameters.repeated(_without_regimes(self.system), n_regimes)
@@ -93,7 +102,10 @@ class Initialiser:
         return SwitchingStart(*given_states(parameters, self.form, self.batches, self.states, REGIME_STEPS))
 
     def _clusters(self, n_regimes: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Return for each row of each batch the nearest of S k-means clusters of the vectors ``(z_t, z_t - z_t-1)``."""
+        """Return for each row of each batch its regime, by k-means of the vectors ``(z_t, z_t - z_t-1)``.
+
+        z_t are the smoothed states of the system without regimes; ``n_regimes`` is the number of clusters.
+        """
         rows = []
         for batch, chain in zip(self.batches, self.states, strict=True):
             n, change = int(batch.packing.offsets[1]), np.zeros_like(chain.means)
@@ -105,7 +117,10 @@ class Initialiser:
         return np.split(labels, np.cumsum([len(each) for each in rows])[:-1])
 
     def _segments(self, n_regimes: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Return for each row of each batch a random regime, constant over a fifth of the batch's longest sequence."""
+        """Return for each row of each batch a random regime, constant over segments of each sequence.
+
+        A segment is a fifth of the batch's longest sequence.
+        """
         labels = []
         for batch in self.batches:
             steps = np.repeat(np.arange(batch.packing.n_steps), batch.packing.counts)
@@ -118,7 +133,16 @@ class Initialiser:
 def fitted_system(
     values: Sequence[np.ndarray], weights: np.ndarray, form: SwitchingForm, n_states: int, seed: int, max_iter: int
 ) -> SystemParameters:
-    """Fit a system without regimes by EM, from the likelier of its starts, and return its parameters."""
+    """Fit a linear-Gaussian system without regimes by EM, and return its parameters.
+
+    Args:
+        values: encoded sequences, each ``(T, D)``.
+        weights: weight of each sequence, ``(n,)``.
+        form: form of the switching system, whose kind of noise is used.
+        n_states: number of hidden states.
+        seed: seed of random starts.
+        max_iter: number of EM steps.
+    """
     data = SystemData(list(values), weights)
     tried = starts(values, n_states, form.of_one, seed)(0)
     log_probs = [float(system_e_step(each, form.of_one, data).log_prob) for each in tried]
@@ -129,7 +153,10 @@ def fitted_system(
 
 
 def with_state_noise(system: SystemParameters) -> SystemParameters:
-    """Return the system with eigenvalues of Q and P raised to a floor, so that no precision matrix overflows."""
+    """Return the system with the eigenvalues of its state covariances raised to a floor.
+
+    It keeps the precision matrices of states from overflowing.
+    """
     return replace(
         system,
         state_covariance=floored(system.state_covariance, LEAST_STATE_NOISE),
@@ -147,7 +174,7 @@ def _without_regimes(one: SwitchingParameters) -> SystemParameters:
 
 
 def _means(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Return n cluster means ``(n, F)`` of the rows of ``x``, by k-means on at most 5,000 of them.
+    """Return n cluster means ``(n, F)`` of the rows of ``x (N, F)``, by k-means on at most 5,000 of them.
 
     Means begin by k-means++ (Arthur and Vassilvitskii 2007) and are improved by Lloyd's rounds.
     """

@@ -27,9 +27,14 @@ FEWEST_STEPS = 2.0  # expected, times the regressors, of a regime whose regressi
 
 
 def m_step(p: SwitchingParameters, form: SwitchingForm, s: SwitchingStatistics) -> SwitchingParameters:
-    """Return the parameters that maximise the expected log-probability under the sums ``s`` of an E-step.
+    """Return the parameters that maximise the expected log-probability under the sums of an E-step.
 
-    A regime with hardly any expected steps keeps its parameters in ``p``. ``form`` says which parameters are free.
+    A regime with hardly any expected steps keeps its parameters.
+
+    Args:
+        p: present parameters.
+        form: which parameters are free.
+        s: sums of expectations from the E-step.
     """
     return _with_start(_with_dynamics(_with_observation(p, form, s), form, s), form, s)
 
@@ -95,7 +100,7 @@ def _with_start(p: SwitchingParameters, form: SwitchingForm, s: SwitchingStatist
 
 
 def floored(covariance: np.ndarray, floor: float) -> np.ndarray:
-    """Return the covariance with its eigenvalues raised to ``floor`` where they are below it."""
+    """Return a covariance ``(K, K)`` with its eigenvalues raised to ``floor`` where they are below it."""
     values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
     if values[0] >= floor:
         return np.asarray(0.5 * (covariance + covariance.T))
@@ -106,10 +111,16 @@ def floored(covariance: np.ndarray, floor: float) -> np.ndarray:
 def e_step(
     p: SwitchingParameters, batches: Sequence[RegimeBatch], regimes: Sequence[np.ndarray]
 ) -> tuple[SwitchingStatistics, list[np.ndarray]]:
-    """Run one step of mean field on each batch; return the sums of expectations, and the new marginals of regimes.
+    """Run one step of mean field on each batch (a variational E-step).
 
-    ``regimes`` are the marginals q(s_t), ``(N, S)`` for each batch, that the step begins with; the new ones, of the
-    same shape, are for the next E-step.
+    Args:
+        p: parameters of the switching system.
+        batches: packed sequences.
+        regimes: for each batch the probability of each regime at each packed row to begin with, ``(N, S)``.
+
+    Returns:
+        The sums of expectations over all batches, and the new probabilities of regimes, with which the next E-step
+            begins.
     """
     tables, parts, gammas = RegimeTables.of(p), [], []
     by_feature = not all(batch.is_complete for batch in batches)
@@ -127,9 +138,19 @@ def given_states(
     states: Sequence[StateChain],
     n_steps: int,
 ) -> tuple[SwitchingParameters, list[np.ndarray]]:
-    """Fit regimes and matrices by EM to fixed states q(z): an autoregressive HMM of the states.
+    """Fit regimes and matrices by EM to hidden states whose distribution is fixed.
 
-    Returns the parameters and the marginals of regimes of each batch, after ``n_steps`` steps.
+    This is an autoregressive HMM of the states.
+
+    Args:
+        p: parameters to begin with.
+        form: which parameters are free.
+        batches: packed sequences.
+        states: for each batch the distribution of its hidden states.
+        n_steps: number of EM steps.
+
+    Returns:
+        The parameters, and for each batch the probability of each regime at each packed row, ``(N, S)``.
     """
     by_feature = not all(batch.is_complete for batch in batches)
     gammas: list[np.ndarray] = []
@@ -145,7 +166,7 @@ def given_states(
 
 @dataclass(frozen=True)
 class SwitchingObjective:
-    """The quantity that a fit maximises, the bound in nats per raw unit, as rows of the history.
+    """The objective of a fit, the lower bound in nats per raw unit, and its rows of the training history.
 
     Attributes:
         form: which parameters are free.
@@ -158,9 +179,13 @@ class SwitchingObjective:
     log_det: float
 
     def row(self, step: int, seconds: float, bound: float, p: SwitchingParameters) -> Row:
-        """Return a row of the training history for ``step``, ``seconds`` after the start of the fit.
+        """Return a row of the training history.
 
-        ``bound`` is the lower bound of the log-probability of the encoded data under the parameters ``p``, in nats.
+        Args:
+            step: number of the step.
+            seconds: time since the start of the fit.
+            bound: lower bound of the log-probability of the encoded data under ``p``, in nats.
+            p: parameters of this step.
         """
         per_unit = (bound + self.log_det) / self.n_units
         covariances = p.observation_covariance if self.form.observation_switches else p.observation_covariance[:1]
@@ -170,7 +195,12 @@ class SwitchingObjective:
 
 @dataclass(frozen=True)
 class SwitchingStart:
-    """The parameters that an E-step begins with, and for each batch the marginals of regimes, ``(N, S)``."""
+    """The parameters and the probabilities of regimes with which a variational E-step begins.
+
+    Attributes:
+        parameters: parameters of the switching system.
+        regimes: for each batch the probability of each regime at each packed row, ``(N, S)``.
+    """
 
     parameters: SwitchingParameters
     regimes: list[np.ndarray]
@@ -178,9 +208,11 @@ class SwitchingStart:
 
 @dataclass(frozen=True)
 class VariationalEM:
-    """Variational EM of a switching system, the ``EMProblem`` of ``training.run_em``.
+    """The E-step, M-step and history rows of variational EM, as ``training.run_em`` calls them.
 
-    The expectations of an E-step are its sums, and the marginals of regimes that the next one begins with.
+    Attributes:
+        objective: what the rows report, and which parameters are free.
+        batches: packed sequences.
     """
 
     objective: SwitchingObjective
@@ -189,7 +221,7 @@ class VariationalEM:
     def e_step(
         self, parameters: Sequence[SwitchingStart], interruption: Interruption
     ) -> list[tuple[SwitchingStatistics, list[np.ndarray]]]:
-        """Return the expectations, and the new marginals of regimes, from each of these starting points."""
+        """Return for each start the sums of expectations, and the probabilities of regimes for the next E-step."""
         return [e_step(each.parameters, self.batches, each.regimes) for each in parameters]
 
     def row(
@@ -217,7 +249,7 @@ class VariationalEM:
 
 
 class SwitchingStore:
-    """How checkpoints hold what an E-step begins with."""
+    """The conversion of a ``SwitchingStart`` to arrays and back, for checkpoints."""
 
     def arrays(self, parameters: SwitchingStart, kept: None) -> dict[str, Any]:
         regimes = {str(i): gamma for i, gamma in enumerate(parameters.regimes)}

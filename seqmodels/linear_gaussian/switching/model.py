@@ -58,47 +58,49 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
         z_1 ~ N(m, P),  z_t = A[s_t] z_t-1 + b[s_t] + w_t,  w_t ~ N(0, Q[s_t])
         x_t = C[s_t] z_t + d[s_t] + v_t,                    v_t ~ N(0, R[s_t])
 
-    (Bar-Shalom and Li 1993; Murphy 1998; Ghahramani and Hinton 2000.) ``p(x)`` is a sum over all paths of regimes, too
-    many to list, so it is estimated by particles or bounded. Everything is computed in float64 whatever ``dtype`` says.
-    Lengths are given.
+    (Bar-Shalom and Li 1993; Murphy 1998; Ghahramani and Hinton 2000.) Here s_t is the regime (one of S), z_t are K
+    hidden states, and x_t is a step with D features. ``p(x)`` is a sum over all paths of regimes, too many to list, so
+    it is estimated by particles or bounded from below. Everything is computed in float64 whatever ``dtype`` says. The
+    length of a sequence is taken as given and has no probability.
 
     Args:
         n_regimes: number of regimes S.
         n_states: number of states K.
         switching: what differs between regimes: ``"dynamics"`` (A, b and Q), ``"observation"`` (C, d and R; b is then
             0) or ``"both"``.
-        likelihood: what ``log_prob`` and ``score`` are. ``"particles"`` takes them from a Rao-Blackwellised particle
-            filter: every prediction of a step is a mixture of Gaussians that integrates to one, and ``exp(log_prob)``
-            has the mean p(x) over seeds; it is exact while there are at most ``n_particles`` paths. ``measure_.kind``
-            is then ``"estimate"``, and ``score_error`` has its error. ``"bound"`` takes the lower bound of structured
-            mean field (``measure_.kind`` is ``"bound"``): the figure of a step is the bound of the sequence up to it
-            less the bound of the sequence before it, which takes time in the square of the length; ``bound`` has that
-            of whole sequences. Predictions, samples and forecasts always come from particles.
-        n_particles: number of paths of regimes that the filter keeps.
+        likelihood: what ``log_prob`` and ``score`` return. ``"particles"`` estimates them by a Rao-Blackwellized
+            particle filter: every prediction of a step is a mixture of Gaussians that integrates to one, and the mean
+            of ``exp(log_prob)`` over seeds is p(x); it is exact while there are at most ``n_particles`` paths.
+            ``measure_.kind`` is then ``"estimate"``, and ``score_error`` returns its standard error. ``"bound"`` takes
+            the lower bound of structured mean field (``measure_.kind`` is ``"bound"``): the figure of a step is the
+            bound of the sequence up to it minus the bound of the sequence before it, whose computing time grows with
+            the square of the length; ``bound`` returns that of whole sequences. Predictions, samples and forecasts
+            always come from particles.
+        n_particles: maximum number of paths of regimes that the filter keeps at each step.
         observation_noise: form of R, ``"diag"`` or ``"full"``. Values may be missing (NaN) under ``"diag"``.
         min_covariance: floor of the variances of R in units of the standardised data (of its eigenvalues under
-            ``"full"``), and of the eigenvalues of Q, whose states have mean square about 1. A start that ends on the
-            floor of R loses to one that does not.
-        max_iter: the most EM steps of a start.
+            ``"full"``), and of the eigenvalues of Q, whose states have mean square about 1. A start whose variances end
+            at the floor of R loses to one whose variances do not.
+        max_iter: maximum number of variational EM steps of each start.
         tol: EM stops when a step improves the bound by less than this, in nats per unit; 0 never stops early.
         n_init: number of starts; the one with the best bound wins.
-        particle_steps: number of EM steps after that whose expectations come from paths drawn by the filter instead of
-            mean field. Where noise leaves regimes in doubt the bound is loose, and its maximum is not that of the
+        particle_steps: number of further EM steps whose expectations come from paths drawn by the filter instead of
+            mean field. Where noise leaves regimes in doubt the bound is loose, and its maximum differs from that of the
             likelihood. Each of these steps takes the time of the filter over the training data. 0 takes none.
-        max_seconds: the most seconds of a fit, over all starts; None sets no limit.
+        max_seconds: maximum number of seconds of a fit, over all starts; None sets no limit.
 
-    ``training`` is a ``training.EMTraining``, which says where the fit writes checkpoints, through all starts and EM of
-    particles, and from where it resumes. The other arguments are those of ``SequenceModel``.
+    ``training`` is a ``training.EMTraining``, which says where the fit writes checkpoints, and from where it resumes.
+    The other arguments are those of ``SequenceModel``.
 
-    The fit is variational EM, whose bound never falls (with one regime it is EM), followed by EM of particles. The rows
-    of ``history_`` of the latter have ``particles`` 1, and the estimate in the place of the bound. Which paths are kept
-    at a step depends on ``random_state`` and the steps before alone, so figures repeat. EM needs no held-out data:
-    ``validation="auto"`` holds out nothing.
+    The fit is variational EM, whose bound never falls (with one regime it is EM), followed by ``particle_steps`` steps
+    of EM with the particle filter. The rows of ``history_`` of the latter have ``particles`` 1, and the estimated
+    log-likelihood in place of the bound. Which paths are kept at a step depends only on ``random_state`` and the steps
+    before, so results are reproducible. EM needs no held-out data: ``validation="auto"`` holds out nothing.
 
-    Attributes, in raw units but for the states, which have units of their own: ``initial_ (S,)``, ``regime_transition_
-    (S, S)``, ``transition_ (S, K, K)``, ``drift_ (S, K)``, ``state_covariance_ (S, K, K)``, ``observation_matrix_ (S,
-    D, K)``, ``intercept_ (S, D)``, ``observation_covariance_ (S, D, D)``, ``initial_mean_ (K,)``, ``initial_covariance_
-    (K, K)``.
+    Attributes, in raw units but for the states, which have units of their own: ``initial_ (S,)``,
+    ``regime_transition_ (S, S)``, ``transition_ (S, K, K)``, ``drift_ (S, K)``, ``state_covariance_ (S, K, K)``,
+    ``observation_matrix_ (S, D, K)``, ``intercept_ (S, D)``, ``observation_covariance_ (S, D, D)``,
+    ``initial_mean_ (K,)``, ``initial_covariance_ (K, K)``.
 
     >>> chain = {"initial": [0.5, 0.5], "regime_transition": [[0.9, 0.1], [0.1, 0.9]]}
     >>> model = SwitchingLinearGaussian.from_parameters(
@@ -201,9 +203,14 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
         last: Row,
         checkpoints: Checkpoints,
     ) -> list[Row]:
-        """Run EM of particles, set ``parameters_`` to where it ends, and return its rows.
+        """Run EM with the particle filter, set ``parameters_`` to its result, and return its rows of the history.
 
-        Steps and seconds of the rows count on from those of the row ``last``.
+        Args:
+            objective: what the rows report.
+            values: encoded sequences, each ``(T, D)``.
+            weights: weight of each sequence, ``(n,)``.
+            last: last row before it, from which steps and seconds are counted on.
+            checkpoints: where to write progress, and what to resume from.
         """
         left = None if self.max_seconds is None else max(0.0, self.max_seconds - last["seconds"])
         with ProgressBar(self.particle_steps, self.verbose, "particles") as bar:
@@ -225,7 +232,7 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
         return [each[len(each) - len(e.values) :] for e, each in zip(examples, steps, strict=True)]
 
     def _steps_of_bound(self, values: list[np.ndarray]) -> list[np.ndarray]:
-        """Return for each sequence by how much each step changes the lower bound of the steps so far, ``(T,)``."""
+        """Return by how much each step changes the lower bound of log p(x) in nats, ``(T,)`` for each sequence."""
         prefixes = [x[:t] for x in values for t in range(1, len(x) + 1)]
         bounds = np.split(self._bounds(prefixes), np.cumsum([len(x) for x in values])[:-1])
         return [np.diff(each, prepend=0.0) for each in bounds]
@@ -235,7 +242,7 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
         return [filter_sequence(system, x, self.n_particles, seed) for x in values]
 
     def _marginals(self, system: WhitenedSystem, x: np.ndarray) -> np.ndarray:
-        """Return the probabilities of the regimes of ``x (T, D)`` over the particle filter's paths, ``(T, S)``.
+        """Return probabilities of S regimes at each step of ``x (T, D)`` by the particle filter, ``(T, S)``.
 
         A small share of equal probabilities is mixed in, so that no regime is excluded.
         """
@@ -245,9 +252,9 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
         return np.asarray(0.95 * marginals + 0.05 / S)
 
     def _bounds(self, values: list[np.ndarray]) -> np.ndarray:
-        """Return the mean-field lower bound of each encoded sequence in nats, ``(n,)``.
+        """Return the mean-field lower bound of log p(x) of each of n encoded sequences in nats, ``(n,)``.
 
-        Mean field begins with the marginals of regimes from the particle filter.
+        Mean field begins with the probabilities of regimes that the particle filter estimates.
         """
         system, tables = WhitenedSystem(self.parameters_), RegimeTables.of(self.parameters_)
         batches, numbers = batches_of(values, np.ones(len(values)))
@@ -261,7 +268,11 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
         return bounds
 
     def bound(self, X: Any) -> np.ndarray:
-        """Return the mean-field lower bound of log p(x) of each sequence, ``(n,)``, in nats and raw units."""
+        """Return the mean-field lower bound of log p(x) of each of n sequences in nats, for raw units, ``(n,)``.
+
+        Args:
+            X: sequences of vectors, without a past.
+        """
         data = checked_data(self, X)
         data.refuse_past("bound")
         examples = self._setting().examples(data)
@@ -271,6 +282,10 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
         """Return the Monte Carlo standard error of ``score`` in nats per unit.
 
         It is estimated from the spread of particle filters with other seeds, and is 0 under ``likelihood="bound"``.
+
+        Args:
+            X: sequences of vectors.
+            y: target sequences; None if there are none.
         """
         if self.likelihood == "bound":
             return 0.0
@@ -301,40 +316,58 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
     # -- regimes of given sequences ------------------------------------------------------------------------
 
     def decode(self, X: Any) -> list[np.ndarray]:
-        """Return for each sequence the regimes ``(T,)`` of the most probable of the paths that the filter keeps."""
+        """Return the most probable path of regimes that the particle filter keeps of each sequence.
+
+        Args:
+            X: sequences of vectors, without a past.
+
+        Returns:
+            Arrays ``(T,)`` of regime numbers from 0, one for each sequence of T steps.
+        """
         return [each.paths[int(np.argmax(each.log_weights))] for each in self._of_data(X)]
 
     def filter_regimes(self, X: Any) -> list[np.ndarray]:
-        """Return for each sequence the filtered probabilities p(s_t | x_1 .. x_t), ``(T, S)``."""
+        """Return the probability of each regime at each step, given the steps up to it: p(s_t | x_1 .. x_t).
+
+        Args:
+            X: sequences of vectors, without a past.
+
+        Returns:
+            Arrays ``(T, S)``, one for each sequence of T steps, for S regimes.
+        """
         return [each.regimes for each in self._of_data(X)]
 
     def posterior(self, X: Any) -> list[np.ndarray]:
-        """Return for each sequence the smoothed probabilities p(s_t | x), ``(T, S)``, from its last particles.
+        """Return the probability of each regime at each step, given the whole sequence: p(s_t | x).
 
-        The particles of a long sequence share one beginning, so that its probabilities are too close to 0 and 1 there;
-        a larger ``n_particles`` reduces this.
+        It is estimated from the paths that the particle filter has left at the end. In a long sequence these share one
+        beginning, so its probabilities are too close to 0 and 1 there; a larger ``n_particles`` reduces this.
+
+        Args:
+            X: sequences of vectors, without a past.
+
+        Returns:
+            Arrays ``(T, S)``, one for each sequence of T steps, for S regimes.
         """
         S = self.n_regimes
         return [np.einsum("l,lts->ts", np.exp(each.log_weights), np.eye(S)[each.paths]) for each in self._of_data(X)]
 
     @checked_but("X")
     def decode_frame(self, X: Any, *, state_names: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return the most probable regimes of each sequence as one table with a row for each step.
+        """Return the most probable regimes of all sequences in one table with a row for each step.
 
-        It has ``decode`` and ``posterior`` side by side.
+        It has the results of ``decode`` and ``posterior`` side by side.
 
         Args:
-            X: the sequences.
-            state_names: S different names of the regimes, which take the place of their numbers; None keeps the
-                numbers.
+            X: sequences of vectors, without a past.
+            state_names: a different name for each regime, which replaces its number; None keeps the numbers.
 
         Returns:
-            A table with columns ``sequence`` (its number, from 0), ``name``, ``position`` (from 1), the times by their
-                name where the sequences have times, ``state`` (the regime) and ``probability`` of this regime at this
-                step.
+            A table with columns ``sequence`` (its number, from 0), ``name``, ``position`` (from 1), a column of times
+                if the sequences have times, ``state`` (the regime) and ``probability`` (of this regime at this step).
 
         Raises:
-            ValueError: names that are not S different ones.
+            ValueError: ``state_names`` does not have a different name for each regime.
         """
         scored = checked_data(self, X).scored
         frame = states_frame(self.encoding_, scored, self.decode(scored), self.posterior(scored))
@@ -356,7 +389,7 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
 
     @property
     def initial_(self) -> np.ndarray:
-        """The distribution π of the first regime, ``(S,)``."""
+        """The probabilities π of the S regimes at the first step, ``(S,)``."""
         return self.parameters_.initial
 
     @property
@@ -366,7 +399,7 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
 
     @property
     def drift_(self) -> np.ndarray:
-        """The drift b of each regime, which is added to the mean of the next state, ``(S, K)``."""
+        """The drift b of each of S regimes, a vector that is added to the mean of the next state, ``(S, K)``."""
         return self.parameters_.drift
 
     @classmethod
@@ -386,22 +419,25 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
         intercept: Any = None,
         **options: Any,
     ) -> Self:
-        """Return a fitted model with these parameters in raw units; with ``warm_start=True``, ``fit`` continues from
-        them.
+        """Return a fitted model with the given parameters, in raw units, for S regimes, K states and D features.
 
         Args:
-            initial, regime_transition: π ``(S,)`` and T ``(S, S)``.
-            transition, state_covariance: A and Q, ``(S, K, K)``, or ``(K, K)`` if all regimes share them.
-            observation_matrix, observation_covariance: C, ``(S, D, K)`` or ``(D, K)``, and R, ``(S, D, D)`` or ``(D,
-                D)``, which must be positive definite.
-            initial_mean, initial_covariance: m ``(K,)`` and P ``(K, K)``; None stands for mean 0 and the stationary
-                covariance of the first regime's dynamics.
-            drift, intercept: b ``(S, K)`` and d ``(S, D)`` or ``(D,)``; None stands for zeros.
+            initial, regime_transition: probabilities of the first regime, ``(S,)``, and of the next regime after each
+                (a row), ``(S, S)``.
+            transition, state_covariance: A and the covariance Q of the states' noise, ``(S, K, K)``, or ``(K, K)`` if
+                all regimes share them.
+            observation_matrix, observation_covariance: C, ``(S, D, K)`` or ``(D, K)``, and the covariance R of the
+                observation noise, ``(S, D, D)`` or ``(D, D)``, which must be positive definite.
+            initial_mean, initial_covariance: mean ``(K,)`` and covariance ``(K, K)`` of the first state; None stands
+                for mean 0 and the stationary covariance of the first regime's dynamics.
+            drift, intercept: b, which is added to the next state, ``(S, K)`` or ``(K,)``, and d, which is added to
+                every observation, ``(S, D)`` or ``(D,)``; None stands for zeros.
             options: other arguments of the class. By default ``switching`` is ``"dynamics"`` if C, d and R have no axis
-                of regimes, else ``"both"``, and ``observation_noise`` is ``"diag"`` if R is diagonal.
+                of regimes, else ``"both"``, and ``observation_noise`` is ``"diag"`` if R is diagonal, else ``"full"``.
+                With ``warm_start=True``, ``fit`` continues from these parameters.
 
         Raises:
-            ValueError: shapes that do not fit together, matrices that are no covariances, rows that are no
+            ValueError: shapes that do not fit together, matrices that are not covariances, rows that are not
                 probabilities, or dynamics without a stationary distribution where one is needed.
         """
         pi = numbers_of("initial", initial, "(S,)")
@@ -465,6 +501,12 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
 
 
 def _packed(parts: list[np.ndarray], values: list[np.ndarray], weights: np.ndarray) -> list[np.ndarray]:
-    """Pack arrays ``(T, ...)``, one for each sequence, into the batches of ``batches_of``."""
+    """Return arrays ``(T, ...)``, one for each sequence, as packed rows of the batches that ``batches_of`` makes.
+
+    Args:
+        parts: an array for each sequence, with a row for each of its T steps.
+        values: encoded sequences, each ``(T, D)``, which decide how batches are made.
+        weights: weight of each sequence, ``(n,)``.
+    """
     batches, numbers = batches_of(values, weights)
     return [batch.packing.pack([parts[i] for i in here]) for batch, here in zip(batches, numbers, strict=True)]

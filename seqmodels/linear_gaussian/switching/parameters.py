@@ -16,16 +16,20 @@ Switching = Literal["dynamics", "observation", "both"]
 
 @dataclass(frozen=True)
 class SwitchingParameters:
-    """The matrices of each regime s of a switching system, and the Markov chain of regimes; float64 arrays.
+    """The matrices of each of S regimes of a switching system, and the Markov chain of regimes, as float64 arrays::
 
         z_t = A[s] z_t-1 + b[s] + w_t,  x_t = C[s] z_t + d[s] + v_t
 
-    A matrix that does not switch is repeated for all S regimes.
+    Here z are K hidden states, x are D features, and s_t is the regime. A matrix that is the same in all regimes is
+    repeated.
 
     Attributes:
-        initial, regime_transition: probabilities of the chain of regimes, ``(S,)`` and ``(S, S)``.
-        transition, drift, state_covariance: A ``(S, K, K)``, b ``(S, K)`` and Q ``(S, K, K)``.
-        observation, intercept, observation_covariance: C ``(S, D, K)``, d ``(S, D)`` and R ``(S, D, D)``.
+        initial, regime_transition: probabilities of the first regime, ``(S,)``, and of the next regime after each,
+            ``(S, S)``.
+        transition, drift, state_covariance: A ``(S, K, K)``, b ``(S, K)``, and the covariance Q of the noise w ``(S, K,
+            K)``.
+        observation, intercept, observation_covariance: C ``(S, D, K)``, d ``(S, D)``, and the covariance R of the noise
+            v ``(S, D, D)``.
         initial_mean, initial_covariance: mean ``(K,)`` and covariance ``(K, K)`` of z_1.
     """
 
@@ -42,7 +46,7 @@ class SwitchingParameters:
 
     @classmethod
     def repeated(cls, system: SystemParameters, n_regimes: int) -> SwitchingParameters:
-        """Return ``n_regimes`` regimes that are all the given system, each equally probable after each."""
+        """Return parameters of ``n_regimes`` equally probable regimes that all have the matrices of ``system``."""
         uniform = np.full((n_regimes, n_regimes), 1 / n_regimes)
         each = {
             "transition": system.transition,
@@ -63,7 +67,7 @@ class SwitchingParameters:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """The numbers of regimes S, states K and features D."""
+        """The number of regimes, the number of hidden states and the number of features, as a tuple."""
         S, D, K = self.observation.shape
         return S, K, D
 
@@ -73,7 +77,7 @@ class SwitchingParameters:
 
     @classmethod
     def shapes(cls, n_regimes: int, n_states: int, n_features: int) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each array by its name."""
+        """Return the shape of each array of parameters by its name, for the given sizes."""
         S, K, D = n_regimes, n_states, n_features
         return {
             **{"initial": (S,), "regime_transition": (S, S), "transition": (S, K, K), "drift": (S, K)},
@@ -85,10 +89,13 @@ class SwitchingParameters:
     def from_arrays(
         cls, state: Mapping[str, Any], n_regimes: int, n_states: int, n_features: int
     ) -> SwitchingParameters:
-        """Return the parameters that ``arrays`` stored.
+        """Return the parameters whose arrays a file holds, after checking them.
+
+        ``state`` has the arrays by name, as the method ``arrays`` returns them.
 
         Raises:
-            ValueError: arrays of other shapes, or numbers that no fit could have found.
+            ValueError: arrays of other shapes, numbers that are not finite, matrices that are not covariances, or rows
+                that are not probabilities.
         """
         shapes = cls.shapes(n_regimes, n_states, n_features)
         parameters = cls(**{name: array_of(state, name, np.float64, shape) for name, shape in shapes.items()})
@@ -96,7 +103,11 @@ class SwitchingParameters:
         return parameters
 
     def check(self) -> None:
-        """Raise ``ValueError`` if a number is not finite, a matrix is no covariance, or a row has no probabilities."""
+        """Raise ``ValueError`` if the parameters are not those of a switching system.
+
+        Numbers must be finite, covariances symmetric and positive semidefinite (R positive definite), and rows of
+        probabilities must sum to 1.
+        """
         for name, array in self.arrays().items():
             if not np.isfinite(array).all():
                 raise ValueError(f"{name!r} has numbers that are not finite")
@@ -110,7 +121,10 @@ class SwitchingParameters:
             raise ValueError("an observation covariance is singular, so that there is no density; add some noise")
 
     def with_floor(self, floor: float, moved: float) -> SwitchingParameters:
-        """Return the parameters with the eigenvalues of R that lie on ``floor`` set to ``moved``."""
+        """Return the parameters with a new floor of the noise: eigenvalues of R at ``floor`` are set to ``moved``.
+
+        R is the covariance of the observation noise.
+        """
         values, vectors = np.linalg.eigh(self.observation_covariance)
         values = np.where(values <= (1 + 1e-6) * floor, moved, values)
         R = np.einsum("sij,sj,skj->sik", vectors, values, vectors)
@@ -122,11 +136,11 @@ class SwitchingForm:
     """The form of a switching system: which of its parameters are free, and the floors that bound them.
 
     Attributes:
-        switching: what differs between regimes: ``"dynamics"`` (A, b and Q), ``"observation"`` (C, d and R) or
-            ``"both"``.
-        observation_noise: form of R.
+        switching: what differs between regimes: ``"dynamics"`` (transition matrix, drift and state noise),
+            ``"observation"`` (observation matrix, intercept and observation noise R) or ``"both"``.
+        observation_noise: form of the covariance R of the observation noise.
         min_covariance: floor of the variances of R in encoded units (of its eigenvalues if R is full), and of the
-            eigenvalues of Q in units of the states.
+            eigenvalues of the state noise's covariance, in units of the states.
     """
 
     switching: Switching
@@ -135,23 +149,23 @@ class SwitchingForm:
 
     @property
     def dynamics_switch(self) -> bool:
-        """True if A, b and Q differ between regimes; else b is 0."""
+        """True if transition matrix, drift and state noise differ between regimes; else the drift is 0."""
         return self.switching != "observation"
 
     @property
     def observation_switches(self) -> bool:
-        """True if C, d and R differ between regimes."""
+        """True if observation matrix, intercept and observation noise differ between regimes."""
         return self.switching != "dynamics"
 
     @property
     def of_one(self) -> Form:
-        """The form of a system without regimes and the same noise."""
+        """The form of a linear-Gaussian system with the same kind of noise but without regimes."""
         return Form("learned", "full", "full", self.observation_noise, True, self.min_covariance)
 
     def n_parameters(self, n_regimes: int, n_states: int, n_features: int) -> int:
-        """Return the number of free parameters.
+        """Return the number of free parameters of a system with this form.
 
-        Changes of basis and origin of the states that leave p(x) as it is are not counted.
+        Changes of the states' coordinates and origin that leave p(x) unchanged are not counted.
         """
         S, K, D = n_regimes, n_states, n_features
         of_state = K * K + K * (K + 1) // 2

@@ -38,10 +38,13 @@ MOST_PARTICLES = 16  # of the filter whose paths are drawn from
 def given_paths(
     p: SwitchingParameters, batch: RegimeBatch, paths: Sequence[np.ndarray], *, by_feature: bool
 ) -> SwitchingStatistics:
-    """Return the sums of expectations of a batch whose regimes are known.
+    """Return the sums of expectations of a batch whose regimes are known, with states smoothed exactly.
 
-    ``paths`` has the regimes of each sequence, ``(T,)``; ``by_feature`` is True if values are missing anywhere in the
-    data.
+    Args:
+        p: parameters of the switching system.
+        batch: packed sequences.
+        paths: regimes of each sequence, ``(T,)``.
+        by_feature: True if values are missing anywhere in the data.
     """
     S, n = len(p.initial), int(batch.packing.offsets[1])
     gamma = batch.packing.pack([np.eye(S)[path] for path in paths])
@@ -54,9 +57,12 @@ def given_paths(
 
 @dataclass(frozen=True)
 class ParticleStart:
-    """The parameters with which a step of EM begins, and the number of this step.
+    """The parameters with which a step of EM begins, and the averages that it carries on.
 
-    ``averaged`` has the sums that the last M-step used; None before the first.
+    Attributes:
+        parameters: parameters of the switching system.
+        number: number of the step, from 0.
+        averaged: sums of expectations that the last M-step used; None before the first.
     """
 
     parameters: SwitchingParameters
@@ -66,9 +72,17 @@ class ParticleStart:
 
 @dataclass(frozen=True)
 class ParticleEM:
-    """EM of particles, the ``EMProblem`` of ``training.run_em``; its expectations are what the filter keeps.
+    """The E-step, M-step and history rows of EM with the particle filter, as ``training.run_em`` calls them.
 
-    The M-step of step i is of the sums of step i, or from ``n_steps / 2`` on of their average.
+    The M-step of step i uses the sums of step i, or from ``n_steps / 2`` on their running average.
+
+    Attributes:
+        objective: what the rows report, and which parameters are free.
+        values: encoded sequences, each ``(T, D)``.
+        weights: weight of each sequence, ``(n,)``.
+        n_steps: number of EM steps.
+        n_particles: largest number of paths that the filter keeps.
+        seed: seed of the filter and of the draws.
     """
 
     objective: SwitchingObjective
@@ -79,7 +93,7 @@ class ParticleEM:
     seed: int
 
     def e_step(self, parameters: Sequence[ParticleStart], interruption: Interruption) -> list[list[FilteredPaths]]:
-        """Return for each of these parameters what the filter keeps of each sequence."""
+        """Return the particle filter's paths of each sequence, for each of the given parameters."""
         systems = [WhitenedSystem(each.parameters) for each in parameters]
         return [[filter_sequence(system, x, self.n_particles, self.seed) for x in self.values] for system in systems]
 
@@ -89,7 +103,10 @@ class ParticleEM:
         return self.objective.row(step, seconds, log_prob, parameters.parameters)
 
     def m_step(self, parameters: ParticleStart, expectations: list[FilteredPaths]) -> ParticleStart:
-        """Return the parameters that maximise the expected log-probability of drawn paths."""
+        """Return the next step's start: parameters that maximise the expected log-probability of drawn paths.
+
+        ``expectations`` has the particle filter's paths of each sequence, from which the paths are drawn.
+        """
         p, step = parameters.parameters, parameters.number
         rng = np.random.default_rng([self.seed, step])
         batches, numbers = batches_of(self.values, self.weights / DRAWS)
@@ -111,7 +128,10 @@ class ParticleEM:
 
 
 class ParticleStore:
-    """How checkpoints hold what a step begins with; as many rows stand beside it as there were steps before."""
+    """The conversion of a step's start to arrays and back, for checkpoints.
+
+    The number of the step is the number of history rows that the checkpoint holds.
+    """
 
     def arrays(self, parameters: ParticleStart, kept: None) -> dict[str, Any]:
         averaged = None if parameters.averaged is None else parameters.averaged.arrays()
@@ -135,19 +155,19 @@ def run_particle_em(
     callback: Callback,
     checkpoints: Checkpoints | None = None,
 ) -> tuple[SwitchingParameters, list[Row]]:
-    """Run ``n_steps`` of EM from the parameters ``start``, or fewer if time ends or a signal comes.
+    """Fit a switching system by EM whose expectations are over paths drawn from the particle filter.
 
     Args:
         start: parameters to begin with.
-        objective: what the rows report.
+        objective: what the rows of the history report, and which parameters are free.
         values: encoded sequences, each ``(T, D)``.
         weights: weight of each sequence, ``(n,)``.
-        n_steps: number of steps.
-        n_particles: the most paths that the filter keeps.
+        n_steps: number of EM steps; fewer are run if time is up or the user interrupts.
+        n_particles: largest number of paths that the filter keeps.
         seed: seed of the filter and of the draws.
-        max_seconds: when to end; None sets no limit.
-        callback: is called with each new row.
-        checkpoints: where to write how far it came, and what to resume from.
+        max_seconds: time limit; None sets no limit.
+        callback: function that is called with each new row.
+        checkpoints: where to write progress, and what to resume from; None writes nothing.
 
     Returns:
         The parameters, and a row for the parameters before each step and after the last, whose ``log_prob`` is the
@@ -170,7 +190,10 @@ def run_particle_em(
 
 
 def _drawn(filtered: FilteredPaths, rng: np.random.Generator) -> np.ndarray:
-    """Return paths drawn by their weights, evenly spread (systematic resampling), ``(DRAWS, T)``."""
+    """Return paths of regimes drawn with their weights from the result of the particle filter, ``(DRAWS, T)``.
+
+    The draws are evenly spread (systematic resampling).
+    """
     weights = np.exp(filtered.log_weights)
     marks = (rng.random() + np.arange(DRAWS)) / DRAWS * weights.sum()
     index = np.minimum(np.searchsorted(np.cumsum(weights), marks, side="right"), len(weights) - 1)

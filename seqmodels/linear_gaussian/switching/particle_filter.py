@@ -28,11 +28,11 @@ Matrices = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.
 
 @dataclass(frozen=True)
 class WhitenedSystem:
-    """A switching system whose observations are whitened, as the filter reads it.
+    """A switching system with whitened observations (noise of variance 1), as the particle filter reads it.
 
     Attributes:
         parameters: parameters in encoded units.
-        is_diagonal: True if every R is diagonal, so that single features may be missing.
+        is_diagonal: True if the noise covariance of every regime is diagonal, so that single features may be missing.
     """
 
     parameters: SwitchingParameters
@@ -44,25 +44,24 @@ class WhitenedSystem:
 
     @cached_property
     def noise_factors(self) -> np.ndarray:
-        """Lower Cholesky factors of R, ``(S, D, D)``."""
+        """Lower Cholesky factors of the covariance of the observation noise in each of S regimes, ``(S, D, D)``."""
         return np.linalg.cholesky(self.parameters.observation_covariance)
 
     @cached_property
     def log_dets(self) -> np.ndarray:
-        """Logarithms of the diagonals of the factors of R, ``(S, D)``."""
+        """Logarithms of the diagonal of the noise factor of each of S regimes, ``(S, D)``."""
         return np.ascontiguousarray(np.log(np.diagonal(self.noise_factors, axis1=1, axis2=2)))
 
     @cached_property
     def observation(self) -> np.ndarray:
-        """Whitened observation matrices C, ``(S, D, K)``."""
+        """The observation matrix of each of S regimes for whitened observations, ``(S, D, K)``."""
         return np.ascontiguousarray(np.linalg.solve(self.noise_factors, self.parameters.observation))
 
     def whitened(self, x: np.ndarray) -> np.ndarray:
-        """Return ``x (T, D)`` less the intercept of each regime, whitened, ``(T, S, D)``; 0 where a value is missing.
+        """Return observations whitened under each of S regimes, ``(T, S, D)``; 0 where a value is missing.
 
         Raises:
-            ValueError: a frame with some values missing where noise is correlated; only whole frames may be missing
-                there.
+            ValueError: a step with some but not all values missing, where the noise of features is correlated.
         """
         missing = np.isnan(x)
         if not self.is_diagonal and (missing.any(1) & ~missing.all(1)).any():
@@ -73,19 +72,26 @@ class WhitenedSystem:
 
     @cached_property
     def log_initial(self) -> np.ndarray:
-        """Log-probabilities of the first regime, ``(S,)``; -inf for a regime that cannot be first."""
+        """The log-probability of each of S regimes at the first step, ``(S,)``; -inf where it cannot be first."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.parameters.initial))
 
     @cached_property
     def log_transition(self) -> np.ndarray:
-        """Log-probabilities of the next regime (column) after each, ``(S, S)``; -inf where it cannot follow."""
+        """The log-probability of the next regime (column) after each regime (row), ``(S, S)``.
+
+        It is -inf where a regime cannot follow.
+        """
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.parameters.regime_transition))
 
     @cached_property
     def matrices(self) -> Matrices:
-        """The arrays log π, log T, A, b, Q, m and P, in the order in which ``compiled_filter`` takes them."""
+        """The arrays of the chain of regimes and of the dynamics, in the order that ``compiled_filter`` takes.
+
+        They are log-probabilities of first regimes and of transitions, transition matrices, drifts and state noise, and
+        mean and covariance of the first state.
+        """
         p, array = self.parameters, partial(np.ascontiguousarray, dtype=np.float64)
         dynamics = array(p.transition), array(p.drift), array(p.state_covariance)
         return (self.log_initial, self.log_transition, *dynamics, array(p.initial_mean), array(p.initial_covariance))
@@ -93,11 +99,11 @@ class WhitenedSystem:
 
 @dataclass(frozen=True)
 class FilteredPaths:
-    """The result of the particle filter over one sequence.
+    """The result of the particle filter over one sequence of T steps, for S regimes.
 
     Attributes:
         log_prob: log-probability of each step given those before, in nats, ``(T,)``.
-        regimes: p(s_t | x_1 .. x_t), ``(T, S)``.
+        regimes: probability of each regime given the steps so far, ``(T, S)``.
         paths: regimes of the L paths that are left at the end, ``(L, T)``.
         log_weights: normalised log-weights of these paths, ``(L,)``.
     """
@@ -109,12 +115,15 @@ class FilteredPaths:
 
 
 def uniforms(seed: int, n: int) -> np.ndarray:
-    """Return uniform random numbers for n steps, ``(n,)``, of which the first do not depend on n."""
+    """Return n uniform random numbers in [0, 1), ``(n,)``; with a larger n the first ones stay the same."""
     return np.random.default_rng(seed).random(n)
 
 
 def n_paths(step: int, n_regimes: int, n_particles: int) -> int:
-    """Return how many paths are kept after ``step`` steps: all possible ones, or ``n_particles`` at most."""
+    """Return how many paths of regimes are kept after a number of steps.
+
+    These are all possible paths, ``n_regimes ** step``, or ``n_particles`` if there are more.
+    """
     n = 1
     for _ in range(step):
         n *= n_regimes
@@ -124,7 +133,14 @@ def n_paths(step: int, n_regimes: int, n_particles: int) -> int:
 
 
 def filter_sequence(system: WhitenedSystem, x: np.ndarray, n_particles: int, seed: int) -> FilteredPaths:
-    """Filter ``x (T, D)``, NaN where a value is missing, keeping at most ``n_particles`` paths."""
+    """Return the result of the particle filter over one sequence.
+
+    Args:
+        system: whitened switching system.
+        x: sequence of T steps, ``(T, D)``, NaN where a value is missing.
+        n_particles: largest number of paths of regimes to keep.
+        seed: seed of the random numbers that decide which paths are kept.
+    """
     from seqmodels.linear_gaussian.switching.compiled_filter import filter_steps  # lazily: numba takes a while
 
     T, S = len(x), len(system.log_initial)

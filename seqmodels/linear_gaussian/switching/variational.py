@@ -25,13 +25,14 @@ FRAMES_AT_ONCE = 4_096
 
 @dataclass(frozen=True)
 class RegimeBatch:
-    """A batch of n sequences, packed into N rows.
+    """A batch of n sequences, packed into N rows: all first steps, then all second steps, and so on.
 
     Attributes:
-        packing: how their steps are packed.
+        packing: order of the sequences and number of them at each step.
         weights: weight of each sequence, the longest first, ``(n,)``.
         x: packed values, ``(N, D)``, NaN where one is missing.
-        patterns: groups of rows that miss the same features, each with True for the features that are observed.
+        patterns: groups of rows that miss the same features: indices of the rows, and True for each feature that is
+            observed, ``(D,)``.
     """
 
     packing: StepPacking
@@ -41,7 +42,7 @@ class RegimeBatch:
 
     @classmethod
     def of(cls, values: Sequence[np.ndarray], weights: np.ndarray) -> RegimeBatch:
-        """Pack the sequences, each ``(T, D)``, with their weights."""
+        """Return a batch of the given sequences, each ``(T, D)``, packed, with their ``weights (n,)``."""
         packing = StepPacking.of([len(each) for each in values])
         x = packing.pack([np.asarray(each, dtype=np.float64) for each in values])
         observed, which = np.unique(~np.isnan(x), axis=0, return_inverse=True)
@@ -50,12 +51,20 @@ class RegimeBatch:
 
     @property
     def is_complete(self) -> bool:
-        """True if no value is missing."""
+        """True if no value of the batch is missing."""
         return len(self.patterns) == 1 and bool(self.patterns[0][1].all())
 
 
 def batches_of(values: Sequence[np.ndarray], weights: np.ndarray) -> tuple[list[RegimeBatch], list[np.ndarray]]:
-    """Return batches of a few thousand frames, of similar lengths, and the numbers of their sequences."""
+    """Divide sequences into batches of similar lengths, of a few thousand steps each.
+
+    Args:
+        values: encoded sequences, each ``(T, D)``.
+        weights: weight of each sequence, ``(n,)``.
+
+    Returns:
+        The batches, and for each batch the numbers of its sequences.
+    """
     order = np.argsort([-len(each) for each in values], kind="stable")
     batches, numbers, start = [], [], 0
     while start < len(order):
@@ -72,10 +81,10 @@ def batches_of(values: Sequence[np.ndarray], weights: np.ndarray) -> tuple[list[
 
 @dataclass(frozen=True)
 class StateChain:
-    """The distribution q(z) of the hidden states of packed sequences, a Gaussian Markov chain.
+    """The mean-field distribution q(z) of the K hidden states of n packed sequences, a Gaussian Markov chain.
 
     Attributes:
-        means: E[z_t], ``(N, K)``.
+        means: E[z_t] of each of N packed rows (steps of sequences), ``(N, K)``.
         covariances: Cov[z_t], ``(N, K, K)``.
         across: Cov[z_t, z_t-1], ``(N, K, K)``; 0 for first steps.
         entropy: entropy of each sequence in nats, ``(n,)``.
@@ -87,7 +96,13 @@ class StateChain:
     entropy: np.ndarray
 
     def moves(self, packing: StepPacking) -> np.ndarray:
-        """Return E[u uᵀ] of ``u = (z_t, z_t-1, 1)`` for all steps but the first, flattened, ``(N - n, (2K + 1)²)``."""
+        """Return second moments of each pair of successive states: E[u uᵀ] of ``u = (z_t, z_t-1, 1)``.
+
+        ``packing`` is the packing of the n sequences.
+
+        Returns:
+            Flattened matrices, ``(N - n, (2K + 1)²)``, for all packed rows but first steps.
+        """
         K, n, before = self.means.shape[1], packing.offsets[1], packing.previous
         mean = np.concatenate([self.means[n:], self.means[before], np.ones((len(before), 1))], 1)
         second = mean[:, :, None] * mean[:, None, :]
@@ -98,7 +113,7 @@ class StateChain:
         return np.asarray(second.reshape(len(second), (2 * K + 1) ** 2))
 
     def seen(self) -> np.ndarray:
-        """Return E[y yᵀ] of ``y = (z_t, 1)`` for each step, flattened to ``(N, (K + 1)²)``."""
+        """Return second moments of each step's state: E[y yᵀ] of ``y = (z_t, 1)``, flattened, ``(N, (K + 1)²)``."""
         K = self.means.shape[1]
         mean = np.concatenate([self.means, np.ones((len(self.means), 1))], 1)
         second = mean[:, :, None] * mean[:, None, :]
@@ -108,10 +123,12 @@ class StateChain:
 
 @dataclass(frozen=True)
 class RegimeTables:
-    """The log-densities of each regime as quadratic forms, ``-½ (E[uᵀ W u] + constant)``.
+    """The expected log-densities under each regime as quadratic forms, ``-½ (E[uᵀ W u] + constant)``.
 
     Attributes:
-        dynamics, dynamics_constant: W ``(S, (2K + 1)²)`` of ``u = (z_t, z_t-1, 1)``, and the constant ``(S,)``.
+        parameters: parameters of the switching system.
+        dynamics, dynamics_constant: W ``(S, (2K + 1)²)``, flattened, for moves of the states, ``u = (z_t, z_t-1, 1)``,
+            and the constant ``(S,)``.
     """
 
     parameters: SwitchingParameters
@@ -120,7 +137,7 @@ class RegimeTables:
 
     @classmethod
     def of(cls, p: SwitchingParameters) -> RegimeTables:
-        """Return the quadratic forms of these parameters."""
+        """Return the quadratic forms of the log-densities under the given parameters."""
         S, K, _ = p.sizes
         form = np.concatenate([np.broadcast_to(np.eye(K), (S, K, K)), -p.transition, -p.drift[:, :, None]], 2)
         weighted = np.linalg.solve(p.state_covariance, form)
@@ -128,10 +145,12 @@ class RegimeTables:
         return cls(p, (form.swapaxes(1, 2) @ weighted).reshape(S, -1), constant)
 
     def observation(self, observed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the quadratic forms of the log-densities of D' ``observed`` features, with ``G = (C, d)``.
+        """Return the quadratic forms of the log-densities of some of the features under each regime.
 
         Returns:
-            ``GᵀR⁻¹G (S, (K + 1)²)``, ``R⁻¹G (S, D', K + 1)``, ``R⁻¹ (S, D', D')`` and constants ``(S,)``.
+            ``GᵀR⁻¹G (S, (K + 1)²)``, ``R⁻¹G (S, D', K + 1)``, ``R⁻¹ (S, D', D')`` and constants ``(S,)``, where ``G =
+                (C, d)`` is the observation matrix with the intercept, R the noise covariance, and D' the number of True
+                entries in ``observed (D,)``.
         """
         p, n = self.parameters, int(observed.sum())
         G = np.concatenate([p.observation, p.intercept[:, :, None]], 2)[:, observed]
@@ -143,7 +162,13 @@ class RegimeTables:
 
 
 def state_chain(tables: RegimeTables, batch: RegimeBatch, regimes: np.ndarray) -> StateChain:
-    """Return q(z) given q(s), whose marginals are ``regimes (N, S)``."""
+    """Return the best distribution q(z) of the hidden states given the probabilities of regimes.
+
+    Args:
+        tables: quadratic forms of the parameters.
+        batch: packed sequences.
+        regimes: probability of each regime at each packed row, ``(N, S)``.
+    """
     p, packing = tables.parameters, batch.packing
     S, K, _ = p.sizes
     n, N, before = packing.offsets[1], len(batch.x), packing.previous
@@ -212,9 +237,16 @@ def _solved(packing: StepPacking, precision: np.ndarray, coupling: np.ndarray, l
 def expected_log_densities(
     tables: RegimeTables, batch: RegimeBatch, chain: StateChain, moves: np.ndarray, seen: np.ndarray
 ) -> np.ndarray:
-    """Return E[log p(z_t | z_t-1) + log p(x_t | z_t)] under q(z) for each regime, in nats, ``(N, S)``.
+    """Return the expected log-density of each step's state and values under each regime, in nats, ``(N, S)``.
 
-    ``moves`` and ``seen`` are the second moments that the methods of ``chain`` return.
+    It is E[log p(z_t | z_t-1) + log p(x_t | z_t)], where the states have the distribution q(z); first steps have no
+    first term.
+
+    Args:
+        tables: quadratic forms of the parameters.
+        batch: packed sequences.
+        chain: q(z).
+        moves, seen: second moments that the methods of ``chain`` with these names return.
     """
     n = int(batch.packing.offsets[1])
     log_b = np.zeros((len(batch.x), len(tables.dynamics)))
@@ -233,12 +265,13 @@ def expected_log_densities(
 
 @dataclass(frozen=True)
 class RegimeChain:
-    """The distribution q(s) of the regimes of packed sequences, a Markov chain.
+    """The mean-field distribution q(s) of the S regimes of n packed sequences, a Markov chain.
 
     Attributes:
-        gamma: marginals q(s_t), ``(N, S)``.
-        initial, transition: weighted sums over sequences of first regimes ``(S,)`` and of transitions ``(S, S)``.
-        log_prob: log-evidence of the HMM of each sequence, in nats, ``(n,)``.
+        gamma: probability of each regime at each of N packed rows, ``(N, S)``.
+        initial, transition: weighted sums over sequences of the probabilities of first regimes ``(S,)`` and of expected
+            transitions ``(S, S)``.
+        log_prob: log-evidence of the HMM of the regimes for each sequence, in nats, ``(n,)``.
     """
 
     gamma: np.ndarray
@@ -248,7 +281,13 @@ class RegimeChain:
 
 
 def regime_chain(p: SwitchingParameters, batch: RegimeBatch, log_b: np.ndarray) -> RegimeChain:
-    """Return q(s) given the log-densities of its regimes, ``log_b (N, S)``, by forward-backward."""
+    """Return the distribution q(s) of the regimes by the forward-backward algorithm.
+
+    Args:
+        p: parameters, with the chain of regimes.
+        batch: packed sequences.
+        log_b: log-density of each packed row under each regime, in nats, ``(N, S)``.
+    """
     from seqmodels.linear_gaussian.switching.compiled_regimes import forward_backward  # lazily: numba takes a while
 
     S, n = len(p.initial), int(batch.packing.offsets[1])
@@ -260,13 +299,14 @@ def regime_chain(p: SwitchingParameters, batch: RegimeBatch, log_b: np.ndarray) 
 
 @dataclass(frozen=True)
 class SwitchingStatistics:
-    """Weighted sums of expectations over sequences, which add.
+    """The result of an E-step: weighted sums of expectations over sequences, for S regimes, K states and D features.
 
     Attributes:
-        bound: bound of the encoded data in nats, ``()``.
+        bound: lower bound of the log-probability of the encoded data in nats, ``()``.
         n_first, first, first_square: weighted number of sequences ``()``, and sums of E[z_1] ``(K,)`` and E[z_1 z_1ᵀ]
             ``(K, K)``.
-        initial, regime_transition: sums of first regimes ``(S,)`` and of pairs of regimes ``(S, S)``.
+        initial, regime_transition: sums of the probabilities of first regimes ``(S,)`` and of pairs of successive
+            regimes ``(S, S)``.
         moves: sums of E[u uᵀ] of ``u = (z_t, z_t-1, 1)`` in each regime, ``(S, 2K + 1, 2K + 1)``.
         seen: sums of E[y yᵀ] of ``y = (z_t, 1)`` where the feature is observed, ``(S, F, K + 1, K + 1)``; F is 1 where
             nothing is missing, else D.
@@ -293,19 +333,19 @@ class SwitchingStatistics:
         return SwitchingStatistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def moved_to(self, other: SwitchingStatistics, share: float) -> SwitchingStatistics:
-        """Return the weighted average of these sums, by ``1 - share``, and of those of ``other``, by ``share``."""
+        """Return the weighted average of these sums and those of ``other``, whose weight is ``share``, from 0 to 1."""
         both = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
         return SwitchingStatistics(*((1 - share) * mine + share * theirs for mine, theirs in both))
 
 
 @dataclass(frozen=True)
 class VariationalStep:
-    """One step of mean field: q(z) given some q(s), and the best q(s) given that q(z).
+    """The result of one step of mean field: a distribution of the states, and the best one of the regimes given it.
 
     Attributes:
-        states, regimes: q(z) and q(s).
-        bounds: bound of each packed sequence in nats, ``(n,)``.
-        moves, seen: second moments as ``StateChain`` has them.
+        states, regimes: distributions q(z) of the states and q(s) of the regimes.
+        bounds: lower bound of the log-probability of each packed sequence in nats, ``(n,)``.
+        moves, seen: second moments of the states that the methods of ``StateChain`` with these names return.
     """
 
     states: StateChain
@@ -316,7 +356,13 @@ class VariationalStep:
 
 
 def regimes_given_states(tables: RegimeTables, batch: RegimeBatch, states: StateChain) -> VariationalStep:
-    """Return the best q(s) given q(z), with the bounds of the sequences."""
+    """Return the best distribution of the regimes given that of the hidden states, with the lower bounds.
+
+    Args:
+        tables: quadratic forms of the parameters.
+        batch: packed sequences.
+        states: distribution of the hidden states.
+    """
     p, n = tables.parameters, int(batch.packing.offsets[1])
     moves, seen = states.moves(batch.packing), states.seen()
     regimes = regime_chain(p, batch, expected_log_densities(tables, batch, states, moves, seen))
@@ -328,12 +374,25 @@ def regimes_given_states(tables: RegimeTables, batch: RegimeBatch, states: State
 
 
 def variational_step(tables: RegimeTables, batch: RegimeBatch, regimes: np.ndarray) -> VariationalStep:
-    """Return q(z) given the marginals ``regimes (N, S)``, and then the best q(s) given it."""
+    """Run one step of mean field: update the distribution of the hidden states, then that of the regimes.
+
+    Args:
+        tables: quadratic forms of the parameters.
+        batch: packed sequences.
+        regimes: probability of each regime at each packed row to begin with, ``(N, S)``.
+    """
     return regimes_given_states(tables, batch, state_chain(tables, batch, regimes))
 
 
 def statistics_of(batch: RegimeBatch, step: VariationalStep, *, by_feature: bool) -> SwitchingStatistics:
-    """Return the sums of a batch; ``by_feature`` is True if values are missing anywhere in the data."""
+    """Return the sums of expectations of a batch, from the distributions of its states and regimes.
+
+    Args:
+        batch: packed sequences.
+        step: distributions of states and regimes.
+        by_feature: True to sum the states' moments for each feature by itself, as is needed if values are missing
+            anywhere in the data.
+    """
     packing, gamma = batch.packing, step.regimes.gamma
     S, n, (N, D), K = gamma.shape[1], int(packing.offsets[1]), batch.x.shape, step.states.means.shape[1]
     w = batch.weights

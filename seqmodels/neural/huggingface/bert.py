@@ -22,7 +22,7 @@ from seqmodels.neural.untrained import untrained_masked
 
 
 class SpecialSymbols(NamedTuple):
-    """The numbers of BERT's symbols that are special symbols of a ``MaskedTransformer``, in the order of its rows.
+    """The numbers that BERT's vocabulary gives to the special symbols of a ``MaskedTransformer``.
 
     Attributes:
         mask: number of the symbol that replaces masked ones.
@@ -62,6 +62,9 @@ def from_bert(config: Any, weights: Mapping[str, Tensor], special_symbols: Speci
         config: the published model's configuration.
         weights: the published model's weights, by name.
         special_symbols: numbers of the published symbols for mask, beginning and end.
+
+    Raises:
+        ValueError: if the configuration is not supported, or the output layer is missing.
     """
     check_published(config, {"is_decoder": False, "position_embedding_type": "absolute"})
     head, bias = (required_weight(weights, f"cls.predictions.decoder.{kind}", "BertForMaskedLM") for kind in KINDS)
@@ -100,7 +103,7 @@ def from_bert(config: Any, weights: Mapping[str, Tensor], special_symbols: Speci
 
 
 def _names(model: MaskedTransformer) -> Iterator[tuple[str, str]]:
-    """Yield pairs of names, here and in BERT, of the weights that have the same values in both."""
+    """Yield pairs of names, in this library and in BERT, of the weights that have the same values in both."""
     for (name, published), kind in product(EMBEDDING_AND_HEAD.items(), KINDS):
         yield f"{name}.{kind}", f"{published}.{kind}"
     for i, (name, published), kind in product(range(model.n_layers), BLOCK.items(), KINDS):
@@ -108,7 +111,7 @@ def _names(model: MaskedTransformer) -> Iterator[tuple[str, str]]:
 
 
 def _projections(model: MaskedTransformer) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name of each stacked query-key-value projection here, with BERT's names of its three parts."""
+    """Yield the name of each query-key-value projection in this library, with BERT's names of its three parts."""
     for i, kind in product(range(model.n_layers), KINDS):
         published = [f"bert.encoder.layer.{i}.attention.self.{name}.{kind}" for name in ("query", "key", "value")]
         yield f"encoder.blocks.{i}.attention.project.{kind}", published

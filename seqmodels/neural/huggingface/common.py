@@ -21,7 +21,7 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 def activation_of(name: str) -> Activation:
-    """Return the name that a published activation has here.
+    """Return the name in this library of an activation that Hugging Face's configurations call ``name``.
 
     Raises:
         ValueError: if the activation is not supported.
@@ -34,9 +34,13 @@ def activation_of(name: str) -> Activation:
 
 
 def check_published(config: Any, expected: Mapping[str, object]) -> None:
-    """Raise ``ValueError`` if a setting of a published configuration has another value than the ``expected`` one.
+    """Raise ``ValueError`` if a setting of a published configuration has another value than the expected one.
 
     A setting that the configuration does not have is accepted.
+
+    Args:
+        config: the published model's configuration.
+        expected: the values, by name of the setting.
     """
     for name, value in expected.items():
         actual = getattr(config, name, value)
@@ -49,8 +53,13 @@ def check_published(config: Any, expected: Mapping[str, object]) -> None:
 def required_weight(weights: Mapping[str, Tensor], name: str, owner: str) -> Tensor:
     """Return the published weight ``name``.
 
+    Args:
+        weights: the published model's weights, by name.
+        name: name of the weight.
+        owner: the class of ``transformers`` whose models have it, for the message.
+
     Raises:
-        ValueError: if there is none, because the model does not have the class that ``owner`` names.
+        ValueError: if there is none.
     """
     if name not in weights:
         raise ValueError(f"the model has no {name}; pass a {owner}, the class with the output layer")
@@ -58,7 +67,7 @@ def required_weight(weights: Mapping[str, Tensor], name: str, owner: str) -> Ten
 
 
 def is_tied(table: Tensor, head: Tensor) -> bool:
-    """Return True if the output layer equals the embedding table.
+    """Return True if the output layer ``head`` equals the embedding table, or if both have only shapes.
 
     The weights are compared because the setting in configurations has changed its meaning over time.
     """
@@ -66,11 +75,11 @@ def is_tied(table: Tensor, head: Tensor) -> bool:
 
 
 def resolved_row(requested: int | None, published: int | None, n_symbols: int, what: str) -> int:
-    """Return the symbol ``requested`` by the caller or, if that is None, the one in the published configuration.
+    """Return the number of a special symbol: ``requested`` by the caller or, if that is None, the published one.
 
     Args:
         requested: number of a symbol, or None.
-        published: the configuration's number, or None.
+        published: the number in the published configuration, or None.
         n_symbols: number of symbols V.
         what: what the symbol is for, for the message.
 

@@ -40,6 +40,9 @@ def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> 
         config: the published model's configuration.
         weights: the published model's weights, by name.
         start: the symbol whose embedding precedes the first one; None for the configuration's ``bos_token_id``.
+
+    Raises:
+        ValueError: if the configuration is not supported, or the output layer is missing.
     """
     check_published(config, {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False})
     output = required_weight(weights, "lm_head.weight", "GPT2LMHeadModel")
@@ -73,7 +76,10 @@ def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> 
 
 
 def _names(model: Transformer) -> Iterator[tuple[str, str]]:
-    """Yield pairs of names, here and in GPT-2, of all weights but the output layer's and the learned start's."""
+    """Yield pairs of names, in this library and in GPT-2, of the weights that have the same values in both.
+
+    The output layer's and the learned start's are not among them.
+    """
     yield "embedding.map.weight", WORDS
     yield "network.positions.table", "transformer.wpe.weight"
     for i, (name, published), kind in product(range(model.n_layers), BLOCK.items(), ("weight", "bias")):

@@ -52,9 +52,13 @@ def conditional_log_probs(
 
 
 def _masked_window(row: np.ndarray, t: int, max_length: int, n_symbols: int) -> tuple[np.ndarray, int]:
-    """Return a window of a row around step t, at most ``max_length`` long, with t masked, and the position of t in it.
+    """Return a window of a row around step t, with t masked, and the position of t in the window.
 
-    ``row`` is symbols with their boundaries, ``(T + 2,)``; special symbols are numbered from ``n_symbols`` on.
+    Args:
+        row: symbols with the special symbols of their boundaries, ``(T + 2,)``.
+        t: the step in ``row``.
+        max_length: number of steps of the window, at most.
+        n_symbols: number of symbols V; special symbols are numbered from here on.
     """
     begin = max(0, min(t - max_length // 2, len(row) - max_length))
     window = row[begin : begin + max_length].copy()
@@ -67,7 +71,11 @@ def sampled_positions(values: np.ndarray, n_samples: int | None, random_state: i
 
     All positions come in ascending order if ``n_samples`` is None, or not below the length.
 
-    The draw depends on the seed and on the symbols ``values (T,)``, not on the sequence's place among others.
+    Args:
+        values: symbols of the sequence, ``(T,)``; with the seed they determine the draw, whatever the sequence's place
+            among others.
+        n_samples: number of positions, or None for all.
+        random_state: the seed.
     """
     if n_samples is None or n_samples >= len(values):
         return np.arange(len(values))
@@ -79,10 +87,16 @@ def sampled_positions(values: np.ndarray, n_samples: int | None, random_state: i
 def hidden_states(
     network: BidirectionalNetwork, rows: list[np.ndarray], max_length: int, layer: int
 ) -> list[np.ndarray]:
-    """Return, for each row of symbols (T,), the hidden states (T, d) after ``layer`` blocks, in the network's dtype.
+    """Return, for each row of T symbols, the hidden states (T, d) after ``layer`` blocks, in the network's dtype.
 
-    Rows include special symbols. Rows longer than ``max_length`` are read in windows that overlap by half, and each
-    step's state comes from the window in which it is nearer the middle.
+    Rows longer than ``max_length`` are read in windows that overlap by half, and each step's state comes from the
+    window in which it is nearer the middle.
+
+    Args:
+        network: the network, in evaluation mode.
+        rows: symbols with special symbols, (T,) each.
+        max_length: how many steps the network sees at once.
+        layer: number of blocks; 0 for the embedded inputs.
     """
     device = network.head.weight.device
     d_model = network.embedding.embedding_dim
@@ -102,10 +116,17 @@ def hidden_states(
 def self_attention(
     network: BidirectionalNetwork, rows: list[np.ndarray], max_length: int, layer: int, head: int | None
 ) -> list[np.ndarray]:
-    """Return, for each row of symbols (T,), the attention weights (T, T) of step t on step s in one layer.
+    """Return, for each row of T symbols, the attention weights (T, T) of step t on step s in one layer.
 
-    Rows include special symbols. With ``head=None`` the weights are the mean of all heads. Rows longer than
-    ``max_length`` are read in windows, as in ``hidden_states``; steps outside of a step's window have weight zero.
+    Rows longer than ``max_length`` are read in windows that overlap by half; steps outside of a step's window have
+    weight zero.
+
+    Args:
+        network: the network, in evaluation mode.
+        rows: symbols with special symbols, (T,) each.
+        max_length: how many steps the network sees at once.
+        layer: number of the layer, from 0.
+        head: number of the head, or None for the mean of all heads.
     """
     results = []
     for row in rows:
@@ -120,7 +141,7 @@ def self_attention(
 
 
 def central_windows(n: int, length: int) -> list[tuple[int, int, int, int]]:
-    """Return windows of ``length`` that overlap by half over n steps, and the middle steps that are taken from each.
+    """Return windows of ``length`` steps that overlap by half over n steps, and the middle steps to take from each.
 
     Each is ``(begin, end, first, last)``: a window covers the steps ``begin .. end - 1``, and the steps ``first .. last
     - 1`` are taken from it.

@@ -87,7 +87,8 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
             heads have a width of at least 32.
         max_length: number of encoded steps that are seen at once, including the two boundaries of a sequence; longer
             sequences are cut in training, and read in windows afterwards.
-        objective: what is masked: ``"tokens"`` one by one, or ``"spans"``; see ``Masking``.
+        objective: what is masked: ``"tokens"``, single symbols, or ``"spans"``, runs of consecutive symbols; see
+            ``Masking``.
         mask_fraction: fraction of the symbols of a sequence that is masked at a time.
         span_mean: mean length of a span, in symbols.
         mask_share, random_share, keep_share: shares of the masked symbols that are replaced by the mask symbol, that
@@ -98,8 +99,9 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
         device: ``"auto"`` takes a GPU where there is one.
         dtype: ``"float32"`` or ``"float64"``: precision of the computation once fitted; sums are float64 in both.
 
-    The other arguments are described at ``TransformerArguments`` and ``TrainingOptions``. Batches are of windows. The
-    options ``precision``, ``compile``, ``perturbation`` and ``linear_start`` of ``training`` are not available.
+    Norms, activation, positions, dropout and attention window are described at ``TransformerArguments``, and learning
+    rate, batch size and limits of training at ``TrainingOptions``. Batches are of windows. The options ``precision``,
+    ``compile``, ``perturbation`` and ``linear_start`` of ``training`` are not available.
 
     Attributes (fitted): ``encoding_``, ``module_``, ``history_`` (a frame: step, seconds, log_prob, validation, ...;
     nats per masked symbol), ``n_parameters_``, ``converged_``, ``interrupted_``, ``fit_seconds_``.
@@ -198,7 +200,11 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
         self.module_.eval()
 
     def _build(self) -> torch.Generator:
-        """Make the untrained network, and return the generator that drew its weights, for further draws."""
+        """Make ``module_`` with random initial weights drawn by ``random_state``.
+
+        Returns:
+            The generator that drew the weights, for further random draws of the fit.
+        """
         generator = torch.Generator().manual_seed(self.random_state)
         with InitialDraws(generator):
             self.module_ = self._network()
@@ -212,12 +218,12 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
 
     @property
     def n_parameters_(self) -> int:
-        """Number of free parameters."""
+        """The number of free parameters of the fitted network."""
         return sum(p.numel() for p in self.module_.parameters())
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one safetensors file, which ``seqmodels.load`` reads.
+        """Write the fitted model to one safetensors file at ``path``, which ``seqmodels.load`` reads.
 
         Warn if it uses classes that are not part of seqmodels; these must be passed to ``load``: ``load(path,
         classes=[MyModel])``.
@@ -284,7 +290,14 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
     def pseudo_score(self, X: Any, *, n_samples: int | None = None, random_state: Seed | None = None) -> float:
         """Return the pseudo-log-likelihood per byte of text or per symbol, in nats: ``Σ pseudo_log_prob / Σ units``.
 
-        The arguments are those of ``pseudo_log_prob``.
+        Args:
+            X: sequences as in ``fit``.
+            n_samples: how many symbols of each sequence are masked in turn, drawn without replacement, for an unbiased
+                estimate. None masks all.
+            random_state: seed of the draw, or None for the model's own.
+
+        Raises:
+            ValueError: if ``n_samples`` is below 1, or a sequence cannot be read.
         """
         sequences = self._readable(X)
         pseudo_log_prob = self.pseudo_log_prob(sequences, n_samples=n_samples, random_state=random_state).sum()
@@ -298,6 +311,9 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
             X: sequences as in ``fit``; if longer than ``max_length`` they are read in windows that overlap by half.
             layer: 0 is the input of the first block, k the output of block k, and -1 the output of the last block.
             pooled: True to return the mean over the symbols of each sequence instead, ``(n, d_model)``.
+
+        Raises:
+            ValueError: if there is no such layer.
         """
         rows = self._rows(self._readable(X))
         network = self._evaluation_module()
@@ -311,9 +327,9 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
     def attention(self, X: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
         """Return, for each sequence, the self-attention weights ``(S + 2, S + 2)`` of S steps and two boundaries.
 
-        Row t belongs to step t - 1 of the sequence; the first and the last row belong to its boundaries. Each row sums
-        to one. Nothing is masked. In a sequence longer than ``max_length`` each row comes from a window, as in
-        ``encode``.
+        The boundaries are special symbols before and after the sequence. Row t belongs to step t - 1 of the sequence;
+        the first and the last row belong to its boundaries. Each row sums to one. Nothing is masked. In a sequence
+        longer than ``max_length`` each row comes from a window, as in ``encode``.
 
         Args:
             X: sequences as in ``fit``.
@@ -418,7 +434,10 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
         return [with_boundaries(values, self.encoding_.size) for values in self._values(sequences)]
 
     def _evaluation_module(self) -> BidirectionalNetwork:
-        """Return the network on its device, in evaluation mode and the dtype of computation; it must not be changed."""
+        """Return the network on the model's device, in its ``dtype`` and in evaluation mode: itself or a copy.
+
+        The caller must not change it.
+        """
         return evaluation_copy(self.module_, self._device(), DTYPES[self.dtype])
 
     def _device(self) -> torch.device:

@@ -19,7 +19,7 @@ MASK, BEGIN, END, N_SPECIAL = 0, 1, 2, 3  # special symbols that a model reads b
 
 @dataclass(frozen=True)
 class EmbeddingAndHead:
-    """Options of the embedding and the head of a bidirectional Transformer; BERT has all of them.
+    """Options of the embedding and the head (output layer) of a bidirectional Transformer; BERT has all of them.
 
     Attributes:
         tied: True if head and embedding share one matrix.
@@ -89,12 +89,17 @@ class BidirectionalNetwork(nn.Module):
         return list(self.encoder)
 
     def embedded(self, inputs: Tensor) -> Tensor:
-        """Return the embeddings (B, T, d) of symbols ``inputs`` (B, T), with their positions."""
+        """Return the embeddings of symbols with their positions, (B, T, d); ``inputs`` are the symbols, (B, T)."""
         out: Tensor = self.embedding_norm(self.positions(self.embedding(inputs)))
         return out
 
     def hidden(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        """Return the hidden states (B, T, d) of symbols ``inputs`` (B, T); ``mask (B, T)`` is False at padding."""
+        """Return the hidden states (B, T, d) after the last block.
+
+        Args:
+            inputs: symbols of T steps of B sequences, (B, T).
+            mask: False at padding, (B, T).
+        """
         hidden: Tensor = self.encoder(self.embedded(inputs), mask=mask)[0]
         return hidden
 
@@ -109,15 +114,18 @@ class BidirectionalNetwork(nn.Module):
         return self.logits(self.hidden(inputs, mask)[masked])
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits (..., V) of states ``hidden`` (..., d) after the last block."""
+        """Return the logits of all V symbols, (..., V), from hidden states after the last block, (..., d)."""
         logits: Tensor = self.head(self.transform(hidden))
         return logits
 
     def layer_states(self, inputs: Tensor, mask: Tensor, layer: int) -> Tensor:
-        """Return the hidden states (B, T, d) after ``layer`` blocks.
+        """Return the hidden states (B, T, d) after the first ``layer`` blocks.
 
-        Layer 0 is the embedded inputs; only the states after the last block have passed the final norm. ``mask (B, T)``
-        is False at padding.
+        Args:
+            inputs: symbols of T steps of B sequences, (B, T).
+            mask: False at padding, (B, T).
+            layer: number of blocks. 0 gives the embedded inputs; only the states after the last block have passed the
+                final norm.
         """
         if layer == 0:
             return self.embedded(inputs)
@@ -129,17 +137,29 @@ class BidirectionalNetwork(nn.Module):
     def self_attention_weights(self, inputs: Tensor, layer: int) -> Tensor:
         """Return the weights (B, H, T, T) of step t on step s in each of H heads of a layer.
 
-        The symbols ``inputs`` (B, T) must have no padding.
+        Args:
+            inputs: symbols of T steps of B sequences, without padding, (B, T).
+            layer: number of the layer, from 0.
         """
         return self.encoder.self_attention_weights(self.embedded(inputs), layer)
 
 
 def log_prob_of(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the log-probabilities (N,) of ``targets (N,)`` under ``logits (N, V)``, in at least float32."""
+    """Return the log-probabilities of N target symbols in nats, (N,), in at least float32.
+
+    Args:
+        logits: logits of V symbols, (N, V).
+        targets: the symbols, (N,).
+    """
     precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return precise.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 
 def with_boundaries(values: np.ndarray, n_symbols: int) -> np.ndarray:
-    """Return the symbols ``values (T,)`` between the special symbols of beginning and end, ``(T + 2,)``."""
+    """Return T symbols between the special symbols of beginning and end, ``(T + 2,)``.
+
+    Args:
+        values: the symbols, ``(T,)``.
+        n_symbols: number of symbols V; special symbols are numbered from here on.
+    """
     return np.concatenate([[n_symbols + BEGIN], values, [n_symbols + END]])

@@ -97,10 +97,13 @@ class Masking:
         return inputs, masked
 
     def choose(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Choose the symbols to mask among n, and return the number of the span of each, ``(n,)``, or -1.
+        """Choose the symbols to mask among n, and return the number of each one's span, ``(n,)``, or -1 if not masked.
 
-        A single masked symbol is a span of its own; -1 means not masked. All symbols of a span are replaced in the same
-        way.
+        A single masked symbol is a span of its own. All symbols of a span are replaced in the same way.
+
+        Args:
+            n: number of symbols that may be masked.
+            rng: generator of the choice.
         """
         count = min(n, max(1, round(self.fraction * n)))
         return _tokens(n, count, rng) if self.objective == "tokens" else _spans(n, count, self.span_mean, rng)
@@ -129,10 +132,10 @@ def _spans(n: int, count: int, mean: float, rng: np.random.Generator) -> np.ndar
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """A padded batch of windows in which symbols are masked.
+    """A padded batch of windows (sequences or parts of them) in which symbols are masked.
 
     Attributes:
-        inputs: the symbols after some were replaced, (B, T).
+        inputs: the symbols after some were replaced, B windows of T steps, (B, T).
         mask: False at padding, (B, T).
         masked: True where a symbol is to be predicted, (B, T).
         targets: the N symbols to be predicted, row by row, (N,).
@@ -152,9 +155,15 @@ class MaskedBatch:
     def from_windows(
         cls, windows: list[np.ndarray], masking: Masking, network: BidirectionalNetwork, rng: np.random.Generator
     ) -> MaskedBatch:
-        """Mask each window of symbols by ``masking``, and return the part of the batch for this process.
+        """Mask symbols in each window, and return the part of the batch for this process.
 
         Every process masks all windows, so that the result is the same as with one process.
+
+        Args:
+            windows: symbols of each window, ``(T,)``.
+            masking: rule by which symbols are masked.
+            network: the network, of which the number of symbols and the device are used.
+            rng: generator of the masks.
         """
         device = network.head.weight.device
         parts = [(window, *masking.apply(window, network.n_symbols, rng)) for window in windows]
@@ -168,12 +177,16 @@ class MaskedBatch:
 
 @dataclass(frozen=True)
 class MaskedObjective:
-    """The training objective ``Σ log p(masked symbol | inputs)`` of a batch."""
+    """The training objective ``Σ log p(masked symbol | inputs)`` of a batch, a function of a ``MaskedBatch``.
+
+    Args:
+        network: the network that is trained.
+    """
 
     network: BidirectionalNetwork
 
     def __call__(self, batch: MaskedBatch) -> BatchResult:
-        """Return the log-probability of a batch, with masked symbols, all of weight one, as its units."""
+        """Return the log-probability of the masked symbols of a batch in nats, with their number as its weight."""
         log_prob = self.log_prob(batch).sum() * batch.counts
         n, n_of_all = float(len(batch.targets) * batch.counts), float(batch.n_of_all)
         return BatchResult(log_prob, n_of_all, log_prob.detach().double(), n, floor_hits=torch.zeros(()))
@@ -201,7 +214,12 @@ class MaskedData:
     random_state: int
 
     def epoch(self, number: int, network: BidirectionalNetwork) -> Iterator[MaskedBatch]:
-        """Yield the training batches of epoch ``number``."""
+        """Yield the training batches of an epoch, masked anew.
+
+        Args:
+            number: number of the epoch, which gives the seed.
+            network: the network, of which the number of symbols and the device are used.
+        """
         rng = np.random.default_rng([self.random_state, number])
         for batch, _continues in self.batching.epoch(self.batching_rows, rng):
             windows = [self.rows[span.row][span.begin : span.end] for span in batch]
@@ -212,7 +230,10 @@ class MaskedData:
         return [Row(row, 0, None, 1.0, False) for row in self.rows]
 
     def held_out_batches(self, network: BidirectionalNetwork) -> list[MaskedBatch]:
-        """Return batches of the first held-out windows, masked once, so that every evaluation has the same targets."""
+        """Return batches of the first held-out windows, masked once, so that every evaluation has the same targets.
+
+        ``network`` gives the number of symbols and the device.
+        """
         length = self.batching.bptt
         windows = [row[begin : begin + length] for row in self.held_out for begin in range(0, len(row), length)]
         n_kept = int(np.searchsorted(np.cumsum([len(window) for window in windows]), MAX_HELD_OUT)) + 1

@@ -23,7 +23,7 @@ LANES = 64  # number of partial maxima, which stay in vector registers
 def softmax_rows(logits: Tensor, bias: Tensor, target: Tensor) -> Tensor:
     """Replace ``logits`` by probabilities in place, and return the log-probabilities of the targets, ``(N,)`` float32.
 
-    Rows are shared among as many threads as torch uses.
+    They are in nats. Rows are shared among as many threads as torch uses.
 
     Args:
         logits: logits without bias of N rows and V symbols, ``(N, V)`` float32 or bfloat16, contiguous, on the CPU.

@@ -1,12 +1,12 @@
 """The output layer and its cross-entropy in one operation: ``log softmax(W h + b)[y]`` without the logits of all rows.
 
-There are two algorithms, and the size of the vocabulary decides:
+There are two algorithms. On a CPU the size of the vocabulary decides, on a GPU the number of logits:
 
-- below ``CHUNKED_FROM`` symbols, fused: the logits are computed for a block of rows at a time (all at once if numba
-  compiles the softmax, which then goes through row by row), and the probabilities are kept for the backward pass in the
-  dtype of the products. With ``p = softmax(W h + b)`` and g the incoming gradient, the gradient of the logits is
-  ``g (onehot(y) - p)``. Its two terms enter the products separately, as ``-pᵀ (g h)`` and a row added at y, so that the
-  backward pass never goes over an array of rows times symbols;
+- below ``CHUNKED_FROM`` symbols (on a GPU up to ``KEPT_ON_GPU`` logits), fused: the logits are computed for a block of
+  rows at a time (all at once if numba compiles the softmax, which then goes through row by row), and the probabilities
+  are kept for the backward pass in the dtype of the products. With ``p = softmax(W h + b)`` and g the incoming
+  gradient, the gradient of the logits is ``g (onehot(y) - p)``. Its two terms enter the products separately, as
+  ``-pᵀ (g h)`` and a row added at y, so that the backward pass never goes over an array of rows times symbols;
 - from there on, chunked: no array of that size is kept. A block of the vocabulary is processed at a time, and the
   backward pass computes the logits of each block again. This costs one more product, and saves writing and reading the
   largest array of all by far (as in Wijmans et al., 2025, *Cut your losses*).
@@ -43,7 +43,7 @@ def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor
 
     Args:
         hidden: inputs of the output layer, ``(..., d)``.
-        weight: weight of the output layer, ``(V, d)``.
+        weight: weight of the output layer for V symbols, ``(V, d)``.
         bias: bias of the output layer, ``(V,)``.
         target: target symbols, ``(...)`` integers below V.
     """
@@ -107,9 +107,11 @@ class _FusedLogProb(torch.autograd.Function):
 
 
 class _ChunkedLogProb(torch.autograd.Function):
-    """Log-probabilities of targets as in ``_FusedLogProb``, without keeping the logits: for large vocabularies.
+    """Log-probabilities of targets, ``(N,)`` nats, as a differentiable function that never keeps all logits.
 
-    A streaming log-sum-exp goes over blocks of symbols, and the backward pass computes their logits again.
+    It is for large vocabularies. The logits are those of ``hidden (N, d)`` under ``weight (V, d)`` and ``bias (V,)``;
+    the targets are ``(N,)``. A streaming log-sum-exp goes over blocks of symbols, and the backward pass computes their
+    logits again.
     """
 
     @staticmethod
@@ -156,11 +158,11 @@ _chunked_log_prob: Callable[..., Tensor] = _ChunkedLogProb.apply
 def _log_prob_on_cpu(
     h: Tensor, w: Tensor, bias: Tensor, target: Tensor, sum_dtype: torch.dtype, *, keeps: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the log-probabilities of targets, ``(N,)`` nats, and the probabilities, ``(N, V)`` or None.
+    """Return the log-probabilities of N targets in nats, ``(N,)``, and all probabilities, ``(N, V)`` or None.
 
     Args:
         h: hidden states, ``(N, d)``.
-        w: weight of the output layer, ``(V, d)``.
+        w: weight of the output layer for V symbols, ``(V, d)``.
         bias: its bias, ``(V,)``.
         target: targets, ``(N,)``.
         sum_dtype: dtype of the softmax.
@@ -184,9 +186,18 @@ def _log_prob_on_cpu(
 def _log_prob_on_gpu(
     h: Tensor, w: Tensor, bias: Tensor, target: Tensor, sum_dtype: torch.dtype, *, keeps: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the results of ``_log_prob_on_cpu``, computed in fewer passes over memory.
+    """Return the log-probabilities of targets, ``(N,)`` nats, and the probabilities, ``(N, V)`` or None, on a GPU.
 
-    Under ``torch.compile`` all rows are one block, whose logits in full precision are never written to memory.
+    It makes fewer passes over memory than ``_log_prob_on_cpu``. Under ``torch.compile`` all rows are one block, whose
+    logits in full precision are never written to memory.
+
+    Args:
+        h: hidden states, ``(N, d)``.
+        w: weight of the output layer for V symbols, ``(V, d)``.
+        bias: its bias, ``(V,)``.
+        target: targets, ``(N,)``.
+        sum_dtype: dtype of the softmax.
+        keeps: True to return the probabilities, which the backward pass needs.
     """
     if torch.compiler.is_compiling():
         log_p = torch.add((h @ w.t()).to(sum_dtype), bias).log_softmax(1)
@@ -219,7 +230,13 @@ def _aligned(weight: Tensor) -> Tensor:
 
 
 def _may_be_compiled(h: Tensor, weight: Tensor, bias: Tensor, product_dtype: torch.dtype) -> bool:
-    """Return True if numba is installed and there are enough logits, ``(N, V)`` on a CPU, to be worth loading it."""
+    """Return True if numba is installed and there are enough logits on a CPU to be worth loading it.
+
+    Args:
+        h: hidden states, ``(N, d)``.
+        weight, bias: the output layer of V symbols, ``(V, d)`` and ``(V,)``; there are N V logits.
+        product_dtype: dtype of the matrix products.
+    """
     is_known = bias.dtype == torch.float32 and product_dtype in (torch.float32, torch.bfloat16)
     on_cpu = h.device.type == "cpu" and not torch.compiler.is_compiling()
     return is_known and on_cpu and len(h) * len(weight) >= COMPILED_FROM and is_compiling()
@@ -230,7 +247,7 @@ def _logits(hidden: Tensor, weight: Tensor, bias: Tensor, sum_dtype: torch.dtype
 
 
 def _targets_within(target: Tensor, block: slice) -> tuple[Tensor, Tensor]:
-    """Return the column of each target, ``(N,)``, within a block of the vocabulary, and whether it is in the block.
+    """Return the column of each of N targets within a block of the vocabulary, ``(N,)``, and True if it is in it.
 
     For a target outside of the block the column is any valid one.
     """

@@ -35,7 +35,12 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 def keep_factors(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
     """Return the factors by which ``dropout`` multiplies entries: 0 if dropped, else the inverse of the fraction kept.
 
-    They are on the CPU.
+    They are drawn anew, on the CPU.
+
+    Args:
+        shape: shape of the result.
+        p: fraction of entries dropped, from 0 to 1; it is rounded to a multiple of 2⁻¹⁶.
+        dtype: dtype of the result.
     """
     dropped = round(p * LEVELS)
     if dropped == LEVELS:
@@ -44,7 +49,7 @@ def keep_factors(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
 
 
 def keep_mask(shape: torch.Size, dropped: int) -> Tensor:
-    """Return a random mask of this shape on the CPU; each entry is False with probability ``dropped / LEVELS``."""
+    """Return a random mask of this shape on the CPU; each entry is False with probability ``dropped / 65536``."""
     size = shape.numel()
     draws = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(1 << 63), None, generator=fit_generator())
     return (draws.view(torch.int16)[:size] >= dropped - LEVELS // 2).view(shape)

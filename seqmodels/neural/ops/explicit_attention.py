@@ -46,6 +46,8 @@ class ExplicitAttention(torch.autograd.Function):
 def attention_weights(query: Tensor, key: Tensor, bias: Tensor | None, n_heads: int) -> Tensor:
     """Return the attention weights ``softmax(q kᵀ / √d + bias)``, ``(B H, T, S)``, in the dtype of the inputs.
 
+    There are B sequences, H heads, T queries and S keys.
+
     Args:
         query: queries of all heads, ``(B H, T, d)``.
         key: keys of all heads, ``(B H, S, d)``.
@@ -64,6 +66,8 @@ def attention_weights(query: Tensor, key: Tensor, bias: Tensor | None, n_heads: 
 def score_gradients(gradient: Tensor, value: Tensor, weights: Tensor) -> Tensor:
     """Return the gradient of the attention scores, ``(B H, T, S)``, given that of the context.
 
+    There are B sequences, H heads, T queries and S keys.
+
     Args:
         gradient: gradient of the context, ``(B H, T, d)``.
         value: values of the forward pass, ``(B H, S, d)``.
@@ -79,6 +83,8 @@ def query_and_key_gradients(
     d_scores: Tensor, query: Tensor, key: Tensor, out: tuple[Tensor, Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of queries, ``(B H, T, d)``, and keys, ``(B H, S, d)``, given those of the scores.
+
+    There are B sequences, H heads, T queries and S keys; the scores are ``q kᵀ / √d``.
 
     Args:
         d_scores: gradient of the scores, ``(B H, T, S)``.

@@ -35,12 +35,18 @@ def array(x: Tensor) -> np.ndarray:
 
 
 def widened(x: Any) -> Any:
-    """Convert an element of an ``array``, which may hold bfloat16, to float32; only for compiled loops."""
+    """Convert an element of an array that ``array`` returned, which may hold bfloat16, to float32.
+
+    It is only for loops that numba compiles.
+    """
     raise NotImplementedError
 
 
 def narrowed(x: Any, like: Any) -> Any:
-    """Round a float32 to the type of the element ``like`` of an ``array``; only for compiled loops."""
+    """Round a float32 to the type of ``like``, an element of an array that ``array`` returned.
+
+    It is only for loops that numba compiles.
+    """
     raise NotImplementedError
 
 
@@ -62,16 +68,16 @@ for function, implementation in ((widened, _widened), (narrowed, _narrowed)):
 
 @compiled
 def _upper_half(bits: Any) -> Any:
-    """Round a float32, given by its bits, to the 16 bits of a bfloat16; ties to even, NaN stays NaN."""
+    """Round a float32, given by its bits, to the 16 bits of a bfloat16; ties go to even, and NaN stays NaN."""
     odd = (bits >> np.uint32(16)) & np.uint32(1)
     return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
 
 
 @compiled(any_order=True)
 def exponential(x: Any) -> Any:
-    """Return ``exp x`` of a float32, correct to about its last digit.
+    """Return ``exp x`` of a float32, correct to about its last digit; only for loops that numba compiles.
 
-    It is 0 below ``LOWEST``, the value at ``HIGHEST`` above that, and NaN for NaN.
+    It is 0 below -87, its value at 88 above that, and NaN for NaN.
     """
     is_low = x < LOWEST
     x = LOWEST if is_low else x
@@ -85,5 +91,5 @@ def exponential(x: Any) -> Any:
 
 @compiled(any_order=True)
 def sigmoid(x: Any) -> Any:
-    """Return the logistic sigmoid of a float32."""
+    """Return the logistic sigmoid of a float32; only for loops that numba compiles."""
     return ONE / (ONE + exponential(-x))

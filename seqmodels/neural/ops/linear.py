@@ -86,7 +86,7 @@ def repeated_linear(weight: Tensor, n_rows: int, n_times: int) -> Callable[[Tens
 
 
 def apply_linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """Return ``layer(x)`` for ``x (..., in)``, computed by ``linear``; hooks of the layer are not called."""
+    """Return ``layer(x)`` for ``x (..., in)``, computed by torch or oneDNN; hooks of the layer are not called."""
     return linear(x, layer.weight, layer.bias)
 
 

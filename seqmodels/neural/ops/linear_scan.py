@@ -24,7 +24,7 @@ def gated_scan(projected: Tensor, state: Tensor) -> Tensor:
     The result is at least float32 and can be differentiated once.
 
     Args:
-        projected: ``a`` and ``c`` side by side, ``(B, T, 2 d)``, in any precision.
+        projected: ``a`` and ``c`` of B sequences side by side, ``(B, T, 2 d)``, in any precision.
         state: ``h_0``, ``(B, d)``.
 
     >>> projected = torch.tensor([[[0.0, 4.0], [0.0, 8.0]]])
@@ -35,13 +35,13 @@ def gated_scan(projected: Tensor, state: Tensor) -> Tensor:
 
 
 def scan_by_doubling(decay: Tensor, added: Tensor, state: Tensor) -> Tensor:
-    """Return the states ``h_t = decay_t h_{t-1} + added_t``, ``(B, T, d)``, in ``log2 T`` passes over all steps.
+    """Return the states ``h_t = decay_t h_{t-1} + added_t``, ``(B, T, d)``, in ``log2 T`` passes over all T steps.
 
     In each pass, every step is joined with one twice as far back as in the pass before (Hillis and Steele, 1986): the
     map ``(a, b)`` followed by ``(a', b')`` is ``(a' a, a' b + b')``.
 
     Args:
-        decay, added: factors and terms of all steps, each ``(B, T, d)``.
+        decay, added: factors and terms of all steps of B sequences, each ``(B, T, d)``.
         state: the state before the first step, ``(B, d)``.
     """
     a, b = decay, torch.cat([torch.addcmul(added[:, :1], decay[:, :1], state.unsqueeze(1)), added[:, 1:]], 1)
@@ -96,7 +96,12 @@ class _GatedScan(torch.autograd.Function):
 
 
 def _scan_backwards(keep: Tensor, gradient: Tensor) -> Tensor:
-    """Return the gradients of all states, ``D_t = gradient_t + keep_{t+1} D_{t+1}``, ``(B, T, d)``."""
+    """Return the gradients of all states of a linear recurrence, ``D_t = gradient_t + keep_{t+1} D_{t+1}``.
+
+    Args:
+        keep: factor of the state before in each of T steps, ``(B, T, d)``.
+        gradient: incoming gradient of each state, ``(B, T, d)``, the shape of the result.
+    """
     if not scans_by_steps(gradient.device):
         later = torch.cat([keep[:, 1:], torch.zeros_like(keep[:, :1])], 1)
         return scan_by_doubling(later.flip(1), gradient.flip(1), torch.zeros_like(keep[:, 0])).flip(1)

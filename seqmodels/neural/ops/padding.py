@@ -9,9 +9,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 def pad_right(rows: list[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return B sequences ``(T_i, ...)`` as a batch ``(B, T, ...)`` padded with zeros, and a mask, ``(B, T)`` bool.
+    """Return B sequences ``(T_i, ...)`` as a batch ``(B, T, ...)`` padded with zeros on the right, and a mask.
 
-    The mask is False at padding.
+    The mask is False at padding, ``(B, T)`` bool.
     """
     padded = to_device(pad_sequence([torch.as_tensor(row) for row in rows], batch_first=True), device)
     lengths = to_device(torch.tensor([len(row) for row in rows]), device)

@@ -12,9 +12,12 @@ from torch import Tensor
 
 
 def autocast_dtype(name: str, device: torch.device) -> torch.dtype | None:
-    """Return the dtype of matrix products on this device for the precision ``"float32"``, ``"bfloat16"`` or ``"auto"``.
+    """Return the dtype of matrix products on a device; None for the dtype of the weights, without autocast.
 
-    None means the dtype of the weights, without autocast.
+    Args:
+        name: ``"float32"``, ``"bfloat16"`` or ``"auto"``, which is bfloat16 on GPUs, and on processors that have
+            instructions for it.
+        device: the device.
     """
     if name == "auto":
         pays = device.type == "cuda" or bool(torch.cpu.get_capabilities().get("avx512_bf16"))
@@ -39,7 +42,8 @@ _WITHOUT_TF32 = [0]  # number of calls that are inside ``without_tf32``
 def without_tf32(x: Tensor) -> AbstractContextManager[None]:
     """Return a context in which cuDNN's recurrent layers and convolutions of float32 on a GPU have full precision.
 
-    By default cuDNN uses TF32 for them, which has three digits; torch's own products use float32. ``x`` is their input.
+    By default cuDNN uses TF32 for them, which has three digits; torch's own products use float32. ``x`` is an input of
+    the layers; if it is not on a GPU, the context does nothing.
     """
     return _without_tf32() if x.is_cuda and not torch.compiler.is_compiling() else nullcontext()
 
@@ -90,8 +94,8 @@ def lstm_layer(
     """Run one LSTM layer by torch's kernel, in float32 if there is no kernel for the dtype of the inputs.
 
     Args:
-        inputs: ``(B, T, m)``.
-        states: h and c before the first step, each ``(directions, B, d)``.
+        inputs: m features at T steps of B sequences, ``(B, T, m)``.
+        states: h and c before the first step, of width d, each ``(directions, B, d)``.
         weights: torch's weights and biases of the layer.
         training: True in training.
         bidirectional: True for two directions.

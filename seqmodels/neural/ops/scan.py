@@ -18,7 +18,7 @@ Nonlinearity = Literal["tanh", "sigmoid", "relu", "relu6"]
 
 
 def elman_scan(projected: Tensor, state: Tensor, weight: Tensor, nonlinearity: Nonlinearity) -> Tensor:
-    """Return the states ``h_t = σ(projected_t + V h_{t-1})``, ``(T, B, d)`` for t = 1 .. T.
+    """Return the states ``h_t = σ(projected_t + V h_{t-1})`` of B sequences, ``(T, B, d)`` for t = 1 .. T.
 
     Args:
         projected: contribution of inputs and biases, ``(T, B, d)``, in the precision of ``weight``.
@@ -30,7 +30,7 @@ def elman_scan(projected: Tensor, state: Tensor, weight: Tensor, nonlinearity: N
 
 
 def gru_scan(projected: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return the states ``h_t = n + z (h_{t-1} - n)`` of a GRU, ``(T, B, d)`` for t = 1 .. T.
+    """Return the states ``h_t = n + z (h_{t-1} - n)`` of a GRU for B sequences, ``(T, B, d)`` for t = 1 .. T.
 
     Here ``r, z = σ(projected_rz + V_rz h_{t-1})`` and ``n = tanh(projected_n + r (V_n h_{t-1} + b))``.
 
@@ -123,9 +123,10 @@ class _GruScan(torch.autograd.Function):
 
 
 def _gru_factors(previous_states: Tensor, gates: Tensor, recurrent_n: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the factors that lead from the gradient of ``h_t`` to those of the products with V and of ``projected_n``.
+    """Return the factors that lead from the gradient of a GRU's ``h_t`` to those of two terms, at T steps.
 
-    They are ``(T, B, 3, d)``, for the products for r, z and n, and ``(T, B, d)``.
+    The terms are the products of ``h_{t-1}`` with V for r, z and n, whose factors are ``(T, B, 3, d)``, and the input's
+    contribution to n, whose factors are ``(T, B, d)``.
 
     Args:
         previous_states: ``h_{t-1}`` of all steps, ``(T, B, d)``.
@@ -143,9 +144,14 @@ def _gru_factors(previous_states: Tensor, gates: Tensor, recurrent_n: Tensor, n:
 
 
 def _state_buffer(projected: Tensor, state: Tensor, weight: Tensor) -> Tensor:
-    """Return a buffer for the states before each step and after the last, ``(T + 1, B, d)``, like ``weight``.
+    """Return a buffer for the states before each of T steps and after the last, ``(T + 1, B, d)``.
 
-    Its first state is filled with ``state (B, d)``.
+    Its dtype and device are those of ``weight``.
+
+    Args:
+        projected: contributions of the inputs, whose length is T.
+        state: the first state, which is filled in, ``(B, d)``.
+        weight: the recurrent weights.
     """
     states = weight.new_empty(len(projected) + 1, *state.shape)
     states[0].copy_(state)
@@ -153,10 +159,11 @@ def _state_buffer(projected: Tensor, state: Tensor, weight: Tensor) -> Tensor:
 
 
 def _outer(delta: Tensor, states: Tensor) -> Tensor:
-    """Return the weight gradient ``Σ_t delta_tᵀ h_{t-1}``, ``(m, d)``.
+    """Return the gradient of recurrent weights, ``Σ_t delta_tᵀ h_{t-1}``, ``(m, d)``.
 
-    ``delta (T, B, m)`` are gradients of products, and ``states (T + 1, B, d)`` the states before each step and after
-    the last.
+    Args:
+        delta: gradients of the products with the weights at T steps of B sequences, ``(T, B, m)``.
+        states: the states h before each step and after the last, ``(T + 1, B, d)``.
     """
     return delta.flatten(0, 1).t() @ states[:-1].flatten(0, 1)
 

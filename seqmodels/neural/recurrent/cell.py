@@ -13,7 +13,7 @@ CellState = TypeVar("CellState")
 
 
 class Cell(nn.Module, ABC, Generic[CellState]):
-    """One step of a recurrence, for n sequences at once.
+    """One step of a recurrence, for n sequences at once; ``Recurrent`` makes a model of it.
 
     To add one, define ``__init__(d_in, d_hidden)``, ``initial_state`` and ``forward``. Also define ``unroll`` if many
     steps can be computed faster than one after the other, and ``recurrent_weights`` if dropout should act on them. Then
@@ -53,19 +53,26 @@ class Cell(nn.Module, ABC, Generic[CellState]):
 
     @abstractmethod
     def initial_state(self, n: int) -> CellState:
-        """Return the state before the first step of ``n`` sequences, in the dtype and on the device of the weights."""
+        """Return the state before the first step of ``n`` sequences: tensors with n rows, in nested tuples of any form.
+
+        Its dtype and device are those of the weights.
+        """
 
     @abstractmethod
     def forward(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        """Return the output of one step, ``(n, d_hidden)``, and the state after it.
+        """Take one step of n sequences, and return its output, ``(n, d_hidden)``, and the state after it.
 
-        ``inputs`` are ``(n, d_in)``, and ``state`` is the state before the step, as ``initial_state`` returns it.
+        Args:
+            inputs: inputs of the step, ``(n, d_in)``.
+            state: state before the step, as ``initial_state`` returns it.
         """
 
     def unroll(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        """Return the outputs of all steps, ``(n, T, d_hidden)``, and the state after the last.
+        """Take T steps of n sequences, and return all outputs, ``(n, T, d_hidden)``, and the state after the last step.
 
-        ``inputs`` are ``(n, T, d_in)``, and ``state`` is the state before the first step.
+        Args:
+            inputs: inputs of the steps, ``(n, T, d_in)``.
+            state: state before the first step, as ``initial_state`` returns it.
         """
         outputs = []
         for step in inputs.unbind(1):

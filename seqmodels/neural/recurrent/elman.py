@@ -82,6 +82,9 @@ class ElmanNetwork(ScannedNetwork):
             2010), whose states cannot grow without bound as under ``"relu"``.
         dropout: fraction of each layer's outputs that is dropped in training.
         options: further dropout, layer norm and residual connections.
+
+    Raises:
+        ValueError: if ``nonlinearity`` is unknown.
     """
 
     def __init__(
@@ -109,7 +112,12 @@ class ElmanNetwork(ScannedNetwork):
         return device.type != "cpu" and self.nonlinearity in KERNELS
 
     def project(self, inputs: Tensor, weights: Weights) -> Tensor:
-        """Return the contribution of inputs, ``U x + b``, ``(..., d)``, with a layer's ``weights``."""
+        """Return the contribution ``U x + b`` of inputs x to the steps of a layer, ``(..., d)``.
+
+        Args:
+            inputs: x, ``(..., d)``.
+            weights: the layer's U, V and two biases, whose sum is b.
+        """
         u, _, b, b_recurrent = weights
         return F.linear(inputs, u, b + b_recurrent)
 
@@ -133,7 +141,7 @@ def elman_step(
     state: tuple[np.ndarray, ...],
     weights: StepWeights[np.ndarray],
 ) -> tuple[np.ndarray]:
-    """Return the state ``h' = σ(z + V h)`` after one step of one sequence, on arrays.
+    """Return the state ``h' = σ(z + V h)`` after one step of one sequence and one layer, on arrays.
 
     Args:
         activation: σ.
@@ -147,12 +155,19 @@ def elman_step(
 def tensor_elman_step(
     activation: Callable[[Tensor], Tensor], z: Tensor, state: States, weights: StepWeights[Tensor]
 ) -> States:
-    """Return the state after one step of n sequences, as ``elman_step`` does for one, on tensors."""
+    """Return the state ``h' = σ(z + V h)`` after one step of n sequences of one layer, on tensors.
+
+    Args:
+        activation: σ.
+        z: contribution of the input, ``U x + b``, ``(n, d)``.
+        state: the state before, ``(h,)`` with h ``(n, d)``.
+        weights: the layer's weights, among them V.
+    """
     return (activation(torch.addmm(z, state[0], weights.recurrent)),)
 
 
 def from_tanh_to_sigmoid(rnn: nn.RNN) -> None:
-    """Change the weights of a tanh network so that with the sigmoid its states are ``(1 + t) / 2``, where they were t.
+    """Change the weights of a tanh network in place for the sigmoid: its states are then ``(1 + t) / 2`` instead of t.
 
     This uses ``σ(z) = (1 + tanh(z / 2)) / 2``. The sigmoid's slope is a quarter and its middle one half, so that with
     weights that suit tanh the past would fade fourfold at every step.

@@ -78,9 +78,14 @@ class GRUNetwork(ScannedNetwork):
         return device.type != "cpu"
 
     def project(self, inputs: Tensor, weights: Weights) -> Tensor:
-        """Return the contribution of inputs ``(..., d)`` to r, z and the candidate, ``U x + b``, ``(..., 3 d)``.
+        """Return the contribution ``U x + b`` of inputs to r, z and the candidate of a layer, ``(..., 3 d)``.
 
-        It includes the part of the second bias b' that the reset gate does not multiply.
+        r and z are the reset and the update gate. The result includes the part of the second bias b' that the reset
+        gate does not multiply.
+
+        Args:
+            inputs: x, ``(..., d)``.
+            weights: the layer's U, V and two biases.
         """
         return F.linear(inputs, weights[0], self._ungated_bias(weights))
 
@@ -89,7 +94,10 @@ class GRUNetwork(ScannedNetwork):
         return gru_scan(projected, state, weights[1].to(projected.dtype), gated.to(projected.dtype))
 
     def _ungated_bias(self, weights: Weights) -> Tensor:
-        """Return the sum of both biases, without the part of the second that the reset gate multiplies, ``(3 d,)``."""
+        """Return the sum of a layer's two biases, ``(3 d,)``, without the part that the reset gate multiplies.
+
+        That is the last third of the second bias.
+        """
         _, _, b, b_recurrent = weights
         split = 2 * self.d_model
         return b + torch.cat([b_recurrent[:split], torch.zeros_like(b_recurrent[split:])])
@@ -103,7 +111,7 @@ class GRUNetwork(ScannedNetwork):
 def gru_step(z: np.ndarray, state: tuple[np.ndarray, ...], weights: StepWeights[np.ndarray]) -> tuple[np.ndarray]:
     """Return the state ``h' = u h + (1 - u) tanh(z_c + r (V_c h + b'))`` after one step of one sequence, on arrays.
 
-    The update gate is called u here, because z is the contribution of the input.
+    r is the reset gate. The update gate is called u here, because z is the contribution of the input.
 
     Args:
         z: ``U x + b`` for r, u and the candidate c, ``(3 d,)``.
@@ -120,7 +128,15 @@ def gru_step(z: np.ndarray, state: tuple[np.ndarray, ...], weights: StepWeights[
 
 
 def tensor_gru_step(z: Tensor, state: States, weights: StepWeights[Tensor]) -> States:
-    """Return the state after one step of n sequences, as ``gru_step`` does for one, in few operations on tensors."""
+    """Return the state ``h' = u h + (1 - u) tanh(z_c + r (V_c h + b'))`` after one step of n sequences, on tensors.
+
+    r is the reset gate and u the update gate.
+
+    Args:
+        z: contribution ``U x + b`` of the input to r, u and the candidate c, ``(n, 3 d)``.
+        state: the state before, ``(h,)`` with h ``(n, d)``.
+        weights: the layer's weights, among them V and b'.
+    """
     (h,) = state
     d = h.shape[1]
     v = h @ weights.recurrent  # (n, 3d)

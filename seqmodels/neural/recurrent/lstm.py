@@ -48,7 +48,7 @@ class LSTMCell(Cell[HiddenAndCell]):
         self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh = cell.parameters()
 
     def initial_state(self, n: int) -> HiddenAndCell:
-        """Return ``(h, c)``, zeros ``(n, d_hidden)`` each."""
+        """Return the state ``(h, c)`` of n sequences before the first step, zeros ``(n, d_hidden)`` each."""
         zero = self.weight_hh.new_zeros(n, self.weight_hh.shape[1])
         return zero, zero
 
@@ -107,7 +107,7 @@ def lstm_step(
     Args:
         z: contribution of the input to i, f, g and o, ``U x + b``, ``(4 d,)``.
         state: the state before, ``(h, c)``, each ``(d,)``.
-        weights: the layer's weights; those of g are doubled, see ``with_doubled_candidate``.
+        weights: the layer's weights; those of g are doubled, because ``tanh(g) = 2 σ(2g) - 1``.
 
     Returns:
         ``(h', c')``.
@@ -121,7 +121,16 @@ def lstm_step(
 
 
 def tensor_lstm_step(z: Tensor, state: States, weights: StepWeights[Tensor]) -> States:
-    """Return the state after one step of n sequences, as ``lstm_step`` does for one, in few operations on tensors."""
+    """Return the state ``c' = f c + i tanh(g)``, ``h' = o tanh(c')`` after one step of n sequences, on tensors.
+
+    Args:
+        z: contribution of the input to i, f, g and o, ``U x + b``, ``(n, 4 d)``.
+        state: the state before, ``(h, c)``, each ``(n, d)``.
+        weights: the layer's weights; those of g are doubled, because ``tanh(g) = 2 σ(2g) - 1``.
+
+    Returns:
+        ``(h', c')``.
+    """
     h, c = state
     i, f, g, o = torch.addmm(z, h, weights.recurrent).sigmoid_().chunk(4, 1)  # (n, d) each
     c = torch.addcmul(f * c, i, g, value=2.0).sub_(i)
@@ -129,14 +138,14 @@ def tensor_lstm_step(z: Tensor, state: States, weights: StepWeights[Tensor]) -> 
 
 
 def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Tensor, States]:
-    """Run torch's LSTM on inputs ``(B, T, m)``, with dropout that draws from the fit's own generator.
+    """Run torch's LSTM on B sequences of T steps, with dropout that draws from the fit's own generator.
 
     Because torch's kernel takes no generator, layers are run one by one if there is dropout; the result is the same up
     to rounding.
 
     Args:
         rnn: the layers and their weights.
-        inputs: ``(B, T, m)``.
+        inputs: inputs of m features, ``(B, T, m)``.
         states: h and c before the first step, each ``(directions L, B, d)`` for L layers; None means zeros.
 
     Returns:

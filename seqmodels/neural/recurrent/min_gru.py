@@ -52,7 +52,10 @@ class MinGRUCell(Cell[HiddenAndInputs]):
             self.project.bias[:d_hidden] = -torch.linspace(0, LONGEST_GATE, d_hidden)
 
     def initial_state(self, n: int) -> HiddenAndInputs:
-        """Return ``(h, recent inputs)``, zeros ``(n, d_hidden)`` and ``(n, n_lags, d_in)``."""
+        """Return the state before the first step of n sequences: h, zeros ``(n, d_hidden)``, and no inputs.
+
+        The inputs before the first step are zeros ``(n, n_lags, d_in)``.
+        """
         like = self.project.weight
         return like.new_zeros(n, self.d_hidden), like.new_zeros(n, self.n_lags, self.d_in)
 

@@ -39,7 +39,8 @@ class RecurrentArchitecture(Architecture):
             al. 2018).
         layer_norm: True to normalise the outputs of each layer (Ba et al. 2016).
         residual: True for a residual connection around each layer from the second on.
-        tie_embeddings, scale_embeddings: how symbols are embedded, as ``Architecture`` says.
+        tie_embeddings, scale_embeddings: True if input embedding and output layer share one matrix, and True to
+            multiply tied embeddings by √d_model; for symbols only.
     """
 
     recurrent_dropout: float = 0.0
@@ -51,9 +52,17 @@ class RecurrentArchitecture(Architecture):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RecurrentModel(NeuralModel, ABC):
-    """A recurrent network without an encoder, which sees the whole past of a sequence.
+    """A recurrent network without an encoder, which sees the whole past of a sequence; base of ``LSTM``, ``GRU``, ...
 
-    To add one, define ``_network``. The arguments are described at ``LSTM``.
+    To add one, define ``_network``.
+
+    Args:
+        d_model: width of the hidden state; ``"auto"``: 256, or less for short series or little time (see ``LSTM``).
+        n_layers: number of layers.
+        dropout: fraction of the features of each layer's output that is dropped in training; ``"auto"``: from 0 to 0.3,
+            by the number of passes over the data (see ``LSTM``).
+        bptt: number of steps that are back-propagated through at once; the state is carried on.
+        architecture: the rarer options, such as layer norm.
     """
 
     d_model: int | Literal["auto"] = "auto"
@@ -75,7 +84,11 @@ class RecurrentModel(NeuralModel, ABC):
         return self.bptt
 
     def _options(self) -> RecurrentOptions:
-        """Return the options of the architecture that the recurrent layers use."""
+        """Return those options of ``architecture`` that the recurrent layers use, such as dropout and layer norm.
+
+        Raises:
+            ValueError: if a fraction is below 0, or 1 or more.
+        """
         names = [each.name for each in fields(RecurrentOptions)]
         return RecurrentOptions(**{name: getattr(self.architecture, name) for name in names})
 
@@ -88,14 +101,15 @@ class Recurrent(RecurrentModel):
         cell: a subclass of ``Cell``, or a function, that makes the cell of a layer from two widths, ``(d_in,
             d_hidden)``. A saved model refers to its cell by name, so pass it to ``load``: ``load(path,
             classes=[MyCell])``.
-        d_model: width of the hidden state; ``"auto"`` as for ``LSTM``.
+        d_model: width of the hidden state; ``"auto"``: 256, or less for short series or little time (see ``LSTM``).
         n_layers: number of layers.
-        dropout: fraction of the features of each layer's output that is dropped in training; ``"auto"`` as for
-            ``LSTM``.
+        dropout: fraction of the features of each layer's output that is dropped in training; ``"auto"``: from 0 to 0.3,
+            by the number of passes over the data (see ``LSTM``).
         bptt: number of steps that are back-propagated through at once; the state is carried on.
         architecture: a ``RecurrentArchitecture``: the rarer options, such as layer norm.
 
-    The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
+    Learning rate, batch size and limits of training are described at ``TrainingOptions``; encoding, observation, seed,
+    device and precision at ``SequenceModel``.
 
     >>> model = Recurrent(cell=GRUCell, d_model=8, max_steps=2).fit(["to be or not to be"])
     >>> model.sample(length=3)[0] == model.sample(length=3)[0]
@@ -130,13 +144,14 @@ class ElmanRNN(RecurrentModel):
         nonlinearity: σ. ``"relu6"`` is ``min(max(z, 0), 6)`` (Krizhevsky 2010); the states of ``"relu"`` may grow
             without bound (Le et al. 2015); ``"sigmoid"`` is Elman's own; ``"tanh"`` and ``"relu"`` have fused kernels
             on GPUs.
-        d_model: width of the hidden state; ``"auto"`` as for ``LSTM``.
+        d_model: width of the hidden state; ``"auto"``: 256, or less for short series or little time (see ``LSTM``).
         n_layers: number of layers.
         dropout: fraction of the features of each layer's output that is dropped in training.
         bptt: number of steps that are back-propagated through at once; the state is carried on.
         architecture: a ``RecurrentArchitecture``: the rarer options, such as layer norm.
 
-    The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
+    Learning rate, batch size and limits of training are described at ``TrainingOptions``; encoding, observation, seed,
+    device and precision at ``SequenceModel``.
     """
 
     nonlinearity: Nonlinearity = "relu6"
@@ -155,7 +170,7 @@ class ElmanRNN(RecurrentModel):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LSTM(RecurrentModel):
-    """Long short-term memory (Hochreiter and Schmidhuber 1997; Gers et al. 2000 for the forget gate).
+    """A network of long short-term memory (Hochreiter and Schmidhuber 1997; Gers et al. 2000 for the forget gate).
 
     Args:
         d_model: width of the hidden state. ``"auto"`` is 256 in general. If ``max_seconds`` is the only budget, or the
@@ -173,7 +188,8 @@ class LSTM(RecurrentModel):
             state is carried on.
         architecture: a ``RecurrentArchitecture``: the rarer options, such as layer norm.
 
-    The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
+    Learning rate, batch size and limits of training are described at ``TrainingOptions``; encoding, observation, seed,
+    device and precision at ``SequenceModel``.
     """
 
     lr: float = 8e-3
@@ -187,14 +203,15 @@ class GRU(RecurrentModel):
     """A network of gated recurrent units (Cho et al. 2014).
 
     Args:
-        d_model: width of the hidden state; ``"auto"`` as for ``LSTM``.
+        d_model: width of the hidden state; ``"auto"``: 256, or less for short series or little time (see ``LSTM``).
         n_layers: number of layers.
-        dropout: fraction of the features of each layer's output that is dropped in training; ``"auto"`` as for
-            ``LSTM``.
+        dropout: fraction of the features of each layer's output that is dropped in training; ``"auto"``: from 0 to 0.3,
+            by the number of passes over the data (see ``LSTM``).
         bptt: number of steps that are back-propagated through at once; the state is carried on.
         architecture: a ``RecurrentArchitecture``: the rarer options, such as layer norm.
 
-    The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
+    Learning rate, batch size and limits of training are described at ``TrainingOptions``; encoding, observation, seed,
+    device and precision at ``SequenceModel``.
     """
 
     lr: float = 4e-3

@@ -30,7 +30,7 @@ Layer = Callable[[Tensor, LayerState], tuple[Tensor, LayerState]]  # inputs, sta
 
 @dataclass(frozen=True)
 class RecurrentOptions:
-    """Options of recurrent layers, all off by default.
+    """The options of recurrent layers for dropout, layer norm and residual connections, all off by default.
 
     Fractions are dropped in training only; what is left is scaled up, so that means stay the same.
 
@@ -64,21 +64,34 @@ class RecurrentOptions:
                 raise ValueError(f"{field.name} is {value}; pass a fraction from 0 up to 1")
 
     def is_active(self, training: bool) -> bool:
-        """Return True if any option has an effect, so that layers must be run one by one."""
+        """Return True if any option has an effect, so that layers must be run one by one; False: none has.
+
+        Args:
+            training: True in training, where dropout has an effect too.
+        """
         drops = self.recurrent_dropout or self.embedding_dropout or self.weight_drop
         return self.layer_norm or self.residual or bool(training and drops)
 
     def drop_weights(self, recurrent: Tensor, training: bool) -> Tensor:
-        """Return the recurrent matrix, ``(m, d)``, of one window with dropped columns (states) and entries at zero."""
+        """Return a recurrent matrix ``(m, d)`` with columns (states) and entries dropped at random, if ``training``.
+
+        It is drawn once for each window of steps. The fractions are ``recurrent_dropout`` and ``weight_drop``.
+        """
         kept = broadcast_dropout(recurrent, (1, recurrent.shape[1]), self.recurrent_dropout, training)
         return broadcast_dropout(kept, recurrent.shape, self.weight_drop, training)
 
     def variational_dropout(self, steps: Tensor, training: bool) -> Tensor:
-        """Return ``steps``, ``(B, T, d)``, with the same features dropped at every step."""
+        """Return T steps of B sequences, ``(B, T, d)``, with the same features dropped at every step, if ``training``.
+
+        The fraction is ``recurrent_dropout``.
+        """
         return broadcast_dropout(steps, (len(steps), 1, steps.shape[2]), self.recurrent_dropout, training)
 
     def drop_steps(self, inputs: Tensor, training: bool) -> Tensor:
-        """Return ``inputs``, ``(B, T, d)``, with whole steps dropped."""
+        """Return the inputs of T steps of B sequences, ``(B, T, d)``, with whole steps dropped, if ``training``.
+
+        The fraction is ``embedding_dropout``.
+        """
         return broadcast_dropout(inputs, (*inputs.shape[:2], 1), self.embedding_dropout, training)
 
 
@@ -86,7 +99,14 @@ NO_OPTIONS = RecurrentOptions()
 
 
 def broadcast_dropout(values: Tensor, shape: Sequence[int], fraction: float, training: bool) -> Tensor:
-    """Return ``values`` with dropout of a ``fraction`` by one mask of this ``shape``, which is broadcast to them."""
+    """Return ``values`` with dropout by one random mask that is broadcast to them, if ``training``; else unchanged.
+
+    Args:
+        values: tensor of any shape.
+        shape: shape of the mask, with 1 for axes along which the same is dropped.
+        fraction: fraction that is dropped; the rest is scaled up.
+        training: True in training.
+    """
     return values * torch_dropout(values.new_ones(shape), fraction) if training and fraction else values
 
 
@@ -98,7 +118,7 @@ class RecurrentNetwork(Network[State], ABC, Generic[State, LayerState]):
     Attributes:
         dropout: fraction of every layer's outputs that is dropped in training, drawn afresh at every step. States that
             are passed from step to step are not dropped.
-        options: further options.
+        options: further dropout, layer norm and residual connections.
         norms: normalisation of each layer's outputs, made by ``make_norms``.
     """
 
@@ -108,15 +128,16 @@ class RecurrentNetwork(Network[State], ABC, Generic[State, LayerState]):
 
     @abstractmethod
     def layers(self) -> Iterator[Layer[LayerState]]:
-        """Yield functions that run one layer over a window, from the lowest.
+        """Yield a function for each layer, from the lowest, that runs it over a window of steps.
 
-        A layer's weights to drop are drawn when its function is yielded.
+        It takes inputs ``(B, T, d)`` and the state before, and returns outputs and the state after. A layer's weights
+        to drop are drawn when its function is yielded.
         """
 
     def run_layers(
         self, layers: Iterable[Layer[LayerState]], inputs: Tensor, states: Iterable[LayerState]
     ) -> tuple[Tensor, list[LayerState]]:
-        """Run the layers on a window, with the dropout, norms and residual connections between them.
+        """Run the layers over T steps of B sequences, with the dropout, norms and residual connections between them.
 
         Args:
             layers: functions that run one layer, from the lowest, as ``layers`` yields them.
@@ -140,17 +161,20 @@ class RecurrentNetwork(Network[State], ABC, Generic[State, LayerState]):
         return options.variational_dropout(output, training), last
 
     def drop_inputs(self, inputs: Tensor) -> Tensor:
-        """Return the inputs of the first layer, ``(B, T, d)``, after dropout of steps and features."""
+        """Return the inputs of the first layer, ``(B, T, d)``, with steps and features dropped, in training only."""
         return self.options.variational_dropout(self.options.drop_steps(inputs, self.training), self.training)
 
 
 def make_norms(d_model: int, n_layers: int, options: RecurrentOptions) -> nn.ModuleList:
-    """Return a layer norm for the outputs of each layer if ``options.layer_norm``, else an empty list."""
+    """Return a layer norm for the outputs of each layer if ``options.layer_norm``, else an empty list.
+
+    ``d_model`` is the width of the outputs.
+    """
     return nn.ModuleList(nn.LayerNorm(d_model) for _ in range(n_layers if options.layer_norm else 0))
 
 
 class CellStack(RecurrentNetwork[tuple[CellState, ...], CellState]):
-    """Layers of any ``Cell``; the state is the tuple of the layers' states.
+    """Layers of any ``Cell`` (one step of a recurrence); the state is the tuple of the layers' states.
 
     Args:
         make_cell: function that makes a layer's cell from ``(d_in, d_hidden)``.
@@ -160,8 +184,8 @@ class CellStack(RecurrentNetwork[tuple[CellState, ...], CellState]):
         options: further dropout, layer norm and residual connections.
 
     Raises:
-        ValueError: If ``make_cell`` makes something else than a ``Cell``; from ``forward``, if options drop recurrent
-            weights of a cell that names none.
+        ValueError: If ``make_cell`` makes something else than a ``Cell``. From ``forward`` in training, if ``options``
+            have ``recurrent_dropout`` or ``weight_drop``, but the cell's attribute ``recurrent_weights`` is empty.
     """
 
     def __init__(
@@ -214,6 +238,9 @@ class _Unrolled(nn.Module, Generic[CellState]):
 
     It computes in the precision of its weights even under autocast, unless ``Cell.takes_autocast``, because not every
     operation accepts inputs and weights of different precisions.
+
+    Args:
+        cell: one step of a recurrence.
     """
 
     def __init__(self, cell: Cell[CellState]) -> None:
@@ -241,10 +268,10 @@ def _with_weights(
 class KernelNetwork(RecurrentNetwork[States, States], ABC):
     """A recurrence whose weights are torch's (``rnn``), computed by one kernel call for each layer, or for all.
 
-    Its state is ``(h,)`` or ``(h, c)``, each ``(B, n_layers, d)``, and starts at zero. All layers are one call if a
-    fused kernel computes them together and no option is active. To add one, define ``is_fused``, ``one_layer`` and
-    ``n_states``, the number of vectors in a layer's state; and ``stepper``, by ``stepper_of``, for single steps that do
-    not call a kernel each.
+    Its state is ``(h,)`` or ``(h, c)`` of B sequences, each ``(B, n_layers, d)``, and starts at zero. All layers are
+    one call if a fused kernel computes them together and no option is active. To add one, define ``is_fused``,
+    ``one_layer`` and ``n_states``, the number of vectors in a layer's state; and ``stepper``, by ``stepper_of``, for
+    single steps that do not call a kernel each.
 
     Args:
         rnn: torch's layers, which hold the weights; inputs and states have the same width.
@@ -264,32 +291,37 @@ class KernelNetwork(RecurrentNetwork[States, States], ABC):
 
     @abstractmethod
     def is_fused(self, device: torch.device) -> bool:
-        """Return True if ``rnn`` itself computes this recurrence on the device, by a fast kernel."""
+        """Return True if torch's layers ``rnn`` compute this recurrence on the device themselves, by a fast kernel."""
 
     @abstractmethod
     def one_layer(self, inputs: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
-        """Run one layer with the given weights on a window.
+        """Run one layer with the given weights over T steps of B sequences.
 
         Args:
-            inputs: ``(B, T, d)``.
+            inputs: inputs of the layer, ``(B, T, d)``.
             states: h (and c) before the first step, each ``(1, B, d)``.
-            weights: the layer's weights, in torch's order.
+            weights: the layer's weights, in torch's order: for inputs, for states, and two biases.
 
         Returns:
             The hidden states, ``(B, T, d)``, and h (and c) after the last step.
         """
 
     def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        """Run all L layers by the fused kernel on ``inputs (B, T, d)``, from ``states``, each ``(L, B, d)``.
+        """Run all L layers over T steps of B sequences by one fused kernel.
 
-        Return the hidden states, ``(B, T, d)``, and the last states.
+        Args:
+            inputs: inputs of the first layer, ``(B, T, d)``.
+            states: h (and c) before the first step, each ``(L, B, d)``.
+
+        Returns:
+            The hidden states of the last layer, ``(B, T, d)``, and h (and c) after the last step, each ``(L, B, d)``.
         """
         with without_tf32(inputs):
             hidden, last = self.rnn(inputs, states[0])
         return hidden, (last,)
 
     def start(self, n: int, source: Source | None = None) -> States:
-        """Return zero states for ``n`` sequences, ``(n, n_layers, d)`` each."""
+        """Return zero states (h, or h and c) for ``n`` sequences, ``(n, n_layers, d)`` each. ``source`` is ignored."""
         return tuple(zeros(n, self.rnn) for _ in range(self.n_states))
 
     def forward(self, inputs: Tensor, state: States) -> tuple[Tensor, States]:
@@ -301,18 +333,26 @@ class KernelNetwork(RecurrentNetwork[States, States], ABC):
         return apply_dropout(hidden, self.dropout, self.training), tuple(map(layers_first, states))
 
     def layers(self, first: Callable[..., tuple[Tensor, States]] | None = None) -> Iterator[Layer[States]]:
-        """Yield functions that run each layer over a window, from the lowest.
+        """Yield a function for each layer, from the lowest, that runs it over a window of steps.
 
-        The lowest is run by ``first`` if it is given, instead of ``one_layer``.
+        Args:
+            first: function that runs the lowest layer instead of ``one_layer``; None: all layers are run by
+                ``one_layer``.
         """
         for i, (u, v, *biases) in enumerate(self.rnn.all_weights):
             weights = (u, self.options.drop_weights(v, self.training), *biases)
             yield partial(first if i == 0 and first is not None else self.one_layer, weights=weights)
 
     def layer_by_layer(self, layers: Iterator[Layer[States]], inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        """Run the L layers one by one on ``inputs (B, T, d)``, from ``states``, each ``(L, B, d)``.
+        """Run the L layers one by one over T steps of B sequences.
 
-        Return the hidden states, ``(B, T, d)``, and the last states.
+        Args:
+            layers: functions that run one layer each, from the lowest.
+            inputs: inputs of the first layer, ``(B, T, d)``.
+            states: h (and c) before the first step, each ``(L, B, d)``.
+
+        Returns:
+            The hidden states of the last layer, ``(B, T, d)``, and h (and c) after the last step, each ``(L, B, d)``.
         """
         by_layer = (tuple(part[i : i + 1] for part in states) for i in range(self.rnn.num_layers))
         hidden, last = self.run_layers(layers, inputs, by_layer)
@@ -322,33 +362,40 @@ class KernelNetwork(RecurrentNetwork[States, States], ABC):
 class ScannedNetwork(KernelNetwork, ABC):
     """A recurrence whose steps add a linear map of the input, which is computed for all steps before the first.
 
-    To add one, define ``project``, ``scan`` and ``is_fused``.
+    To add one, define ``project`` (the linear map), ``scan`` (the steps) and ``is_fused``.
     """
 
     @abstractmethod
     def project(self, inputs: Tensor, weights: Weights) -> Tensor:
-        """Return the contribution of inputs ``(..., d)`` and biases to each step of a layer, ``(..., m)``."""
+        """Return the contribution of inputs and biases to each step of a layer, ``(..., m)``.
+
+        m is the number of units of all gates.
+
+        Args:
+            inputs: inputs of the layer, ``(..., d)``.
+            weights: the layer's weights: for inputs, for states, and two biases.
+        """
 
     @abstractmethod
     def scan(self, projected: Tensor, state: Tensor, weights: Weights) -> Tensor:
-        """Return the states of all steps of one layer, ``(T, B, d)``.
+        """Return the states after each of T steps of one layer, for B sequences, ``(T, B, d)``.
 
         Args:
-            projected: contribution of the inputs, ``(T, B, m)``.
+            projected: contribution of the inputs to each step, which ``project`` computed, ``(T, B, m)``.
             state: the state before the first step, ``(B, d)``.
-            weights: the layer's weights.
+            weights: the layer's weights: for inputs, for states, and two biases.
         """
 
     def one_layer(self, inputs: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
         return self._scan_projected(self.project(inputs, weights).transpose(0, 1), states, weights=weights)
 
     def forward_rows(self, table: Tensor, row_ids: Tensor, state: States) -> tuple[Tensor, States]:
-        """Return the hidden states, ``(B, T, d)``, and the last state for inputs that are rows of a table.
+        """Return the hidden states of B sequences, ``(B, T, d)``, and the last state, for T inputs from a table.
 
         The contribution of a row is computed once, instead of at every step that reads it.
 
         Args:
-            table: possible inputs, ``(R, d)``.
+            table: R possible inputs, ``(R, d)``.
             row_ids: row of the table that each step reads, ``(B, T)``.
             state: the state before the first step.
         """
@@ -368,17 +415,20 @@ class ScannedNetwork(KernelNetwork, ABC):
 
 
 def dropout_between(dropout: float, n_layers: int) -> float:
-    """Return the ``dropout`` for torch's constructors, or 0 for one layer, for which they would warn."""
+    """Return ``dropout`` for torch's constructors of recurrent layers; 0 for one layer, for which they would warn."""
     return dropout if n_layers > 1 else 0.0
 
 
 def zeros(n: int, rnn: nn.RNNBase) -> Tensor:
-    """Return a zero state, ``(n, n_layers, d)``, in the dtype and on the device of the weights."""
+    """Return a zero state ``(n, n_layers, d)`` of n sequences, with the dtype and device of the weights of ``rnn``."""
     return next(rnn.parameters()).new_zeros(n, rnn.num_layers, rnn.hidden_size)
 
 
 def layers_first(state: Tensor) -> Tensor:
-    """Return a state ``(B, L, d)``, as a network has it, as ``(L, B, d)``, as torch's kernels take it, or back."""
+    """Swap the first two axes of a state: ``(B, L, d)``, as a network has it, to ``(L, B, d)``, or back.
+
+    Torch's kernels take it with the L layers first.
+    """
     return state.transpose(0, 1).contiguous()
 
 
@@ -386,7 +436,7 @@ def layers_first(state: Tensor) -> Tensor:
 
 
 class StepWeights(NamedTuple, Generic[Values]):
-    """Weights of one layer for single steps, as tensors or arrays; m is d times the number of gates.
+    """Weights of one recurrent layer for single steps, as tensors or arrays; m is d times the number of gates.
 
     Attributes:
         weight: input weights U transposed, ``(d, m)``.
@@ -407,7 +457,7 @@ LayerStep = Callable[[Any, Any, StepWeights[Any]], tuple[Any, ...]]
 
 
 class RecurrentArrayStep:
-    """One step of all layers for one sequence, computed on NumPy arrays (an ``ArrayStep``).
+    """One step of all layers of a recurrent network for one sequence, computed on NumPy arrays.
 
     Args:
         layers: weights of each layer.
@@ -420,10 +470,10 @@ class RecurrentArrayStep:
     def __call__(
         self, projected: np.ndarray, states: tuple[tuple[np.ndarray, ...], ...]
     ) -> tuple[np.ndarray, tuple[tuple[np.ndarray, ...], ...]]:
-        """Return the hidden state of the last layer, ``(d,)``, and each layer's state after the step.
+        """Return the hidden state of the last layer, ``(d,)``, and each layer's state after one step of one sequence.
 
         Args:
-            projected: contribution of the input to the first layer, ``(m,)``.
+            projected: contribution ``U x + b`` of the input to the m units of the first layer's gates, ``(m,)``.
             states: each layer's state before the step.
         """
         after: list[tuple[np.ndarray, ...]] = []
@@ -434,7 +484,9 @@ class RecurrentArrayStep:
 
 
 class RecurrentStepper(Stepper[States, tuple[States, ...]]):
-    """Single steps of a recurrence in evaluation; the state is each layer's ``(h,)`` or ``(h, c)``, ``(n, d)`` each.
+    """Single steps of a recurrent network in evaluation; the state is each layer's ``(h,)`` or ``(h, c)``.
+
+    h and c are ``(n, d)`` each, for n sequences.
 
     Args:
         layers: weights of each layer.
@@ -465,7 +517,7 @@ class RecurrentStepper(Stepper[States, tuple[States, ...]]):
 def stepper_of(
     network: KernelNetwork, layers: Sequence[StepWeights[Tensor]], step: LayerStep, array_step: LayerStep
 ) -> Stepper[States, tuple[States, ...]] | None:
-    """Return the stepper for single steps of a network, or None if its options change what a layer passes on.
+    """Return the ``Stepper`` of a network, or None if its options change what a layer passes on.
 
     Args:
         network: the network.

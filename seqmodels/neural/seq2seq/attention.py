@@ -24,7 +24,8 @@ class Attention(nn.Module, ABC):
 
     Attributes:
         n_heads: number of heads H.
-        earlier_weights: which attention weights of earlier steps the scores depend on; None if on none.
+        earlier_weights: which attention weights of earlier steps the scores depend on: those of the ``"last"`` step, or
+            their ``"sum"`` over all steps; None if on none.
 
     >>> attention = AdditiveAttention(8)
     >>> source, mask = torch.zeros(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
@@ -38,14 +39,16 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return keys and values of a source ``(B, S, d)``, ``(B, S, d)`` each, finite also at padding.
+        """Return the keys and values of a source, ``(B, S, d)`` each, finite also at padding.
 
-        ``mask (B, S)`` is False at padding; None means that there is none.
+        Args:
+            source: S encoded steps of B sources, ``(B, S, d)``.
+            mask: False at padding, ``(B, S)``; None means that there is none.
         """
 
     @abstractmethod
     def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """Return the attention scores of S keys for T queries, ``(B, H, T, S)``.
+        """Return the attention scores of S keys for T queries in H heads, ``(B, H, T, S)``.
 
         They may lack a term that is the same for all keys of a query, because the softmax cancels it.
 
@@ -61,7 +64,7 @@ class Attention(nn.Module, ABC):
         Return None if that loop does not know the score.
 
         Args:
-            key, value: results of ``prepare``, ``(B, S, d)`` each.
+            key, value: keys and values that ``prepare`` returned, ``(B, S, d)`` each.
             mask: False at padding, ``(B, S)``.
         """
         return None
@@ -69,7 +72,7 @@ class Attention(nn.Module, ABC):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, earlier: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return contexts, ``(B, T, d)``, and attention weights, ``(B, T, S)``, the mean over heads.
+        """Return contexts of T queries, ``(B, T, d)``, and weights on S steps, ``(B, T, S)``, the mean over heads.
 
         Args:
             query: decoder states before any projection, ``(B, T, d)``; T must be 1 if scores depend on earlier weights.
@@ -87,16 +90,23 @@ class Attention(nn.Module, ABC):
         return context.transpose(1, 2).flatten(2), weights.mean(1)
 
     def no_weights(self, key: Tensor) -> Tensor | None:
-        """Return the zeros ``(B, S)`` that stand for the earlier weights at the first step, for keys ``(B, S, ...)``.
+        """Return the attention weights "of earlier steps" at the first step: zeros ``(B, S)``.
 
         Return None if scores do not depend on earlier weights.
+
+        Args:
+            key: keys of S steps of B sources, ``(B, S, ...)``.
         """
         return None if self.earlier_weights is None else torch.zeros_like(key[..., 0], dtype=at_least_float32(key))
 
     def add_weights(self, earlier: Tensor | None, weights: Tensor) -> Tensor | None:
-        """Return the weights of earlier steps, ``(B, S)``, updated by a step with these attention ``weights``.
+        """Return the weights of earlier steps, ``(B, S)``, updated by those of one more step.
 
-        It is their sum, or the weights of the last step alone, as the scores need it.
+        It is their sum, or the weights of the last step alone, as the scores need it; None if they need none.
+
+        Args:
+            earlier: weights of earlier steps, ``(B, S)``, or None.
+            weights: attention weights of the step, ``(B, S)``.
         """
         if earlier is None:
             return None
@@ -121,6 +131,9 @@ class AdditiveAttention(Attention):
         features: name of the features of earlier weights; None for none.
         n_filters: number of filters of the convolution.
         width: width of the convolution in steps of the source, an odd number.
+
+    Raises:
+        ValueError: if ``width`` is even.
     """
 
     def __init__(
@@ -146,7 +159,12 @@ class AdditiveAttention(Attention):
             self.recall = nn.Linear(n_features, d_model, bias=False)  # P
 
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the keys ``2 U k``, doubled as ``additive_score`` takes them, and the source itself as values."""
+        """Return the keys ``2 U k`` of a source, doubled for ``additive_score``, and the source itself as values.
+
+        Args:
+            source: S encoded steps k of B sources, ``(B, S, d)``.
+            mask: False at padding, ``(B, S)``; None means that there is none.
+        """
         source = zero_masked(source, mask)
         return 2.0 * self.key(source), source
 
@@ -177,6 +195,9 @@ class MultiplicativeAttention(Attention):
         n_heads: number of heads, which must divide ``d_model``; each attends by itself and has a part of the values.
         projections: True to project queries, keys and values linearly first; without them nothing is learned.
         coverage: True if scores depend on the weights of earlier steps.
+
+    Raises:
+        ValueError: if ``n_heads`` does not divide ``d_model``.
     """
 
     def __init__(self, d_model: int, *, n_heads: int = 1, projections: bool = True, coverage: bool = False) -> None:
@@ -226,7 +247,12 @@ class GeneralAttention(Attention):
         self.cover = nn.Parameter(torch.zeros(1)) if coverage else None
 
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the keys ``√d W k``, which cancels the scale of ``dot_score``, and the source itself as values."""
+        """Return the keys ``√d W k`` of a source, which cancels the scale of ``dot_score``, and the source as values.
+
+        Args:
+            source: S encoded steps k of B sources, ``(B, S, d)``.
+            mask: False at padding, ``(B, S)``; None means that there is none.
+        """
         source = zero_masked(source, mask)
         return math.sqrt(source.shape[-1]) * self.key(source), source
 
@@ -240,7 +266,7 @@ class GeneralAttention(Attention):
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
-    """Split the features of ``x``, ``(B, S, H d)``, into heads: ``(B, H, S, d)``."""
+    """Split the features of S steps, ``(B, S, H d)``, into H heads of width d: ``(B, H, S, d)``."""
     heads: Tensor = x.unflatten(-1, (n_heads, -1))
     return heads.transpose(1, 2)
 
@@ -256,14 +282,23 @@ def at_least_float32(x: Tensor) -> torch.dtype:
 
 
 def mask_bias(mask: Tensor, key: Tensor, n_heads: int = 1) -> Tensor:
-    """Return a bias of attention scores, ``(B n_heads, S)``, in the dtype of ``key``: 0, or -inf at padding.
+    """Return a bias that masks attention scores at padding, ``(B n_heads, S)``: 0, or -inf at padding.
 
-    ``mask (B, S)`` is False at padding.
+    Args:
+        mask: False at padding of S steps, ``(B, S)``.
+        key: keys, which give the dtype (at least float32).
+        n_heads: number of heads, for each of which a row is repeated.
     """
     zeros = torch.zeros(mask.shape, dtype=at_least_float32(key), device=mask.device)
     return zeros.masked_fill_(~mask, -torch.inf).repeat_interleave(n_heads, 0)
 
 
 def _with_coverage(scores: Tensor, cover: Tensor | None, earlier: Tensor | None) -> Tensor:
-    """Return scores ``(B, H, T, S)`` plus the factor ``cover`` times the earlier attention weights, ``(B, S)``."""
+    """Return attention scores plus a factor times the attention weights of earlier steps, ``(B, H, T, S)``.
+
+    Args:
+        scores: the scores of S steps for T queries in H heads, ``(B, H, T, S)``.
+        cover: the factor, ``(1,)``; None changes nothing.
+        earlier: weights of earlier steps, ``(B, S)``; None changes nothing.
+    """
     return scores if earlier is None or cover is None else scores + cover * earlier[:, None, None, :]

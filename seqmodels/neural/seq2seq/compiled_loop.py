@@ -80,7 +80,16 @@ def attend_by_products(
 ) -> None:
     """Compute step t of dot-product attention: fill ``weights`` and ``contexts`` at t.
 
-    ``key`` is already divided by the root of its width. The other arguments are described at ``attend_additively``.
+    There are T steps, G groups (sequences, or heads of them) and S keys; queries and keys have width m.
+
+    Args:
+        t: the step.
+        query: queries of all steps, ``(T, G, m)``.
+        key: keys, already divided by √m, ``(G, S, m)``.
+        value: values, ``(G, S, d_head)``.
+        mask_bias: 0, or -inf at padding, ``(G, S)``.
+        weights: result: attention weights, ``(T, G, S)``.
+        contexts: result: contexts, ``(T, G, d_head)``.
     """
     n_groups, n_keys, m = key.shape
     q, scores, total = np.empty(m, np.float32), np.empty(n_keys, np.float32), np.empty(value.shape[2], np.float32)
@@ -106,7 +115,7 @@ def _weigh(
     total: np.ndarray,
     context: np.ndarray,
 ) -> None:
-    """Fill ``weights (S,)`` with the softmax of the scores, and ``context`` with the weighted mean of the values.
+    """Fill ``weights (S,)`` with the softmax of S scores, and ``context`` with the weighted mean of the values.
 
     Args:
         scores: scores of the keys, ``(S,)``.
@@ -147,6 +156,8 @@ def apply_gates(
     states: np.ndarray,
 ) -> None:
     """Compute step t of the LSTM cell: turn ``gates`` from contributions of the inputs into gates; fill cell and state.
+
+    There are T steps of B sequences, and states of width d.
 
     Args:
         t: the step.
@@ -194,6 +205,8 @@ def gate_gradients(
     d_products: np.ndarray,
 ) -> None:
     """Compute step t of the LSTM cell's backward pass: fill the gates' part of ``d_products`` at t.
+
+    There are T steps of B sequences; states have width d and queries width m.
 
     Args:
         t: the step.
@@ -244,11 +257,13 @@ def additive_gradients(
 ) -> None:
     """Compute step t of additive attention's backward pass: fill ``d_scores`` and ``d_query``.
 
+    There are T steps, S keys, and G = B sequences; queries and keys have width m.
+
     Args:
         t: the step.
         from_gates: gradients that the gates send back, ``(B, 2 d)``, whose first half is added to those of the
             contexts.
-        value, weights, sigmoids, energy: arrays of ``attend_additively``.
+        value, weights, sigmoids, energy: arrays that ``attend_additively`` takes and fills.
         d_contexts: incoming gradients of the contexts, ``(T, G, d_head)``, which are replaced by their full gradients.
         d_scores: result: gradients of the scores, ``(T, G, S)``.
         d_query: result: gradients of the queries, in the last columns of ``(B, begin + m)``.
@@ -293,8 +308,20 @@ def product_gradients(
 ) -> None:
     """Compute step t of dot-product attention's backward pass: fill ``d_scores`` and ``d_query``.
 
-    ``key`` is ``(G, S, m)``, where G is B times the number of heads; its own gradient is computed after the loop. The
-    other arguments are described at ``additive_gradients``.
+    There are T steps of B sequences, S keys, and G groups, B times the number of heads; queries and keys have width m.
+    The gradient of the keys is computed after the loop.
+
+    Args:
+        t: the step.
+        from_gates: gradients that the gates send back, ``(B, 2 d)``, whose first half is added to those of the
+            contexts.
+        value: values, ``(G, S, d_head)``.
+        weights: attention weights, ``(T, G, S)``.
+        key: keys, divided by √m, ``(G, S, m)``.
+        d_contexts: incoming gradients of the contexts, ``(T, G, d_head)``, which are replaced by their full gradients.
+        d_scores: result: gradients of the scores, ``(T, G, S)``.
+        d_query: result: gradients of the queries, in the columns of ``(B, ...)`` from ``begin`` on.
+        begin: the first of these columns.
     """
     n_groups, n_keys, m = key.shape
     n_heads, d_head = n_groups // len(d_query), value.shape[2]
@@ -319,7 +346,7 @@ def product_gradients(
 def _score_gradients(
     by_gates: np.ndarray, value: np.ndarray, weights: np.ndarray, d_context: np.ndarray, d_scores: np.ndarray
 ) -> None:
-    """Fill ``d_scores (S,)``, the gradients of the attention scores, given the gradient of the context.
+    """Fill ``d_scores (S,)``, the gradients of the attention scores of S keys, given the gradient of the context.
 
     Args:
         by_gates: gradient of the context from the gates, which is added to ``d_context``.
@@ -346,12 +373,12 @@ def _score_gradients(
 
 
 class CompiledLoop(Loop):
-    """The decoder loop of ``decoder_loop.TorchLoop`` in compiled code, for training in float32 or bfloat16 on a CPU.
+    """The loop over all steps of an LSTM decoder with attention in compiled code, for training on a CPU.
 
-    Results are the same up to rounding.
+    It computes in float32 or bfloat16. Results are those of ``TorchLoop`` up to rounding.
 
     Args:
-        key: keys as the score takes them, ``(G, S, m)`` for G groups: sequences, or heads of them.
+        key: S keys as the score takes them, ``(G, S, m)`` for G groups: sequences, or heads of them.
         value: values, ``(G, S, d_head)``.
         mask_bias: 0, or -inf at padding, ``(G, S)``.
         energy: energy weights v of additive attention, ``(m,)``; None if the score is the dot product.

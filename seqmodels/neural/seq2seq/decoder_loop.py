@@ -39,7 +39,7 @@ def additive_score(query: Tensor, key: Tensor, energy: Tensor) -> Tensor:
 
 
 def dot_score(query: Tensor, key: Tensor) -> Tensor:
-    """Return ``qᵀ k / √d``, ``(..., T, S)``, for queries ``(..., T, d)`` and keys ``(..., S, d)``."""
+    """Return the scores ``qᵀ k / √d``, ``(..., T, S)``, of T queries ``(..., T, d)`` and S keys ``(..., S, d)``."""
     return query @ key.transpose(-2, -1) / math.sqrt(key.shape[-1])
 
 
@@ -53,21 +53,30 @@ class Scoring(ABC):
 
     @abstractmethod
     def score(self, query: Tensor, t: int) -> Tensor:
-        """Return the scores of step t, ``(G, S)``, for its queries, ``(G, d)``."""
+        """Return the scores of step t for S keys of G groups, ``(G, S)``; ``query`` are the step's queries, ``(G, d)``.
+
+        A group is a sequence, or a head of one.
+        """
 
     @abstractmethod
     def begin_backward(self) -> None:
-        """Prepare for the backward loop, which runs from the last step to the first."""
+        """Prepare for the backward loop, which runs ``query_gradient`` from the last step to the first."""
 
     @abstractmethod
     def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
-        """Return the gradients of the queries of step t, ``(G, d)``, given those of its scores, ``d_score (G, S)``."""
+        """Return the gradients of the queries of step t, ``(G, d)``, for G groups: sequences, or heads of them.
+
+        Args:
+            d_score: gradients of the step's scores of S keys, ``(G, S)``.
+            t: the step.
+        """
 
     @abstractmethod
     def gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the gradients of the keys, ``(G, S, d)``, and of the energy weights, ``(d,)`` or None.
+        """Return the gradients of the keys, ``(G, S, d)``, and of the energy weights, ``(d,)``, after the loop.
 
-        It is called after the backward loop.
+        The latter are None for a score without energy weights. The backward loop has then run over all T steps. There
+        are S keys and G groups: sequences, or heads of them.
 
         Args:
             d_scores: gradients of all scores, ``(T, G, S)``.
@@ -76,10 +85,10 @@ class Scoring(ABC):
 
 
 class DotScoring(Scoring):
-    """Scoring by ``dot_score``.
+    """Dot-product attention scores ``qᵀ k / √d`` in a loop over steps, and their gradients.
 
     Args:
-        key: keys, ``(G, S, d)``.
+        key: S keys of G groups (sequences, or heads of them), ``(G, S, d)``.
     """
 
     def __init__(self, key: Tensor) -> None:
@@ -101,7 +110,9 @@ class DotScoring(Scoring):
 
 
 class AdditiveScoring(Scoring):
-    """Scoring by ``additive_score``, which keeps (T, G, S, d) numbers for the backward pass.
+    """Additive attention scores ``vᵀ tanh(q + k)`` in a loop over steps, and their gradients.
+
+    It keeps (T, G, S, d) numbers for the backward pass, for T steps, S keys and G groups: sequences, or heads of them.
 
     Args:
         key: twice the projected keys, ``(G, S, d)``.
@@ -122,7 +133,7 @@ class AdditiveScoring(Scoring):
         return (sigmoid.flatten(0, 1) @ self.doubled_energy).view(sigmoid.shape[:2])
 
     def begin_backward(self) -> None:
-        """Set the gradients of keys and energy weights to zero.
+        """Set the gradients of keys and energy weights to zero, before the backward loop.
 
         They are summed step by step in the backward loop, while the numbers of a step are in the cache.
         """
@@ -149,7 +160,7 @@ class AdditiveScoring(Scoring):
 
 @dataclass(frozen=True)
 class AttendedSource:
-    """The source that is attended to, for each of G groups: sequences, or heads of them.
+    """The source that a decoder attends to, for each of G groups: sequences, or heads of them.
 
     Attributes:
         key: S keys as the score takes them, ``(G, S, d)``.
@@ -166,7 +177,7 @@ class AttendedSource:
 
 @dataclass(frozen=True)
 class QueryMap:
-    """The map from decoder states to queries of width m, ``q = Q h + b``.
+    """The map from decoder states h of width d to attention queries of width m, ``q = Q h + b``.
 
     If both fields are None, the state itself is the query.
 
@@ -181,7 +192,7 @@ class QueryMap:
 
 @dataclass(frozen=True)
 class LoopWeights:
-    """Weights of the decoder's recurrence.
+    """The weights of an attentive LSTM decoder's recurrence, for states of width d.
 
     Attributes:
         state: weights of the previous state h: V for the four gates and Q for a query of width m, ``(4 d + m, d)``; m =
@@ -196,7 +207,13 @@ class LoopWeights:
 
     @classmethod
     def with_query(cls, state: Tensor, context: Tensor, query: QueryMap) -> LoopWeights:
-        """Join an LSTM's weights V of the state and F of the context, ``(4 d, d)`` each, with the map to queries."""
+        """Join an LSTM's weights for the gates with the map from states to queries.
+
+        Args:
+            state: weights V of the state, ``(4 d, d)``.
+            context: weights F of the context, ``(4 d, d)``.
+            query: the map to queries; with its fields None, the state itself is the query.
+        """
         if query.weight is None or query.bias is None:
             return cls(state, context, state.new_zeros(0))
         return cls(torch.cat([state, query.weight]), context, query.bias)
@@ -205,14 +222,14 @@ class LoopWeights:
 def attentive_lstm(
     projected: Tensor, h: Tensor, c: Tensor, weights: LoopWeights, source: AttendedSource
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Run all steps of an LSTM decoder that attends to the source with its previous state.
+    """Run all T steps of an LSTM decoder that attends to the source with its previous state, for B sequences.
 
     Args:
         projected: contribution of inputs and biases to the gates, ``(T, B, 4 d)``, in torch's order; its precision is
             that of the products with weights.
         h, c: state before the first step, ``(B, d)`` each.
         weights: weights of the recurrence.
-        source: keys and values that are attended to; G is B times the number of heads.
+        source: keys and values of S steps that are attended to, in G groups; G is B times the number of heads.
 
     Returns:
         States, ``(T, B, d)``; contexts, ``(T, B, d)``; attention weights, ``(T, G, S)``, through which no gradient
@@ -285,11 +302,11 @@ class _AttentiveLSTM(torch.autograd.Function):
 
 
 class TorchLoop(Loop):
-    """The decoder loop in operations of torch, on any device and in any precision.
+    """The loop over all steps of an LSTM decoder with attention in operations of torch, on any device.
 
     Args:
         scoring: attention score of the queries.
-        value: values, ``(G, S, d_head)`` for G groups: sequences, or heads of them.
+        value: values of S steps, ``(G, S, d_head)`` for G groups: sequences, or heads of them.
         mask_bias: 0, or -inf at padding, ``(G, S)``.
     """
 
@@ -350,6 +367,13 @@ def _make_loop(
     """Return the fastest decoder loop for this device and size.
 
     It is compiled in training on a CPU, if numba is installed and there is enough work to be worth loading it.
+
+    Args:
+        key, value: S keys and values of G groups (sequences, or heads of them), ``(G, S, d)`` and ``(G, S, d_head)``.
+        mask_bias: 0, or -inf at padding, ``(G, S)``.
+        energy: energy weights of additive attention, ``(d,)``; None for the dot product.
+        trace: arrays of all steps, from which the size of the work is known.
+        needs_gradient: True in training.
     """
     if needs_gradient and _may_be_compiled(trace):
         from seqmodels.neural.seq2seq.compiled_loop import CompiledLoop  # numba takes a while to load
@@ -368,10 +392,10 @@ def _may_be_compiled(trace: Trace) -> bool:
 
 
 def make_scoring(key: Tensor, energy: Tensor | None, n_steps: int, dtype: torch.dtype) -> Scoring:
-    """Return additive scoring if there are ``energy`` weights, else the dot product.
+    """Return additive scoring if there are ``energy`` weights, else scoring by dot products.
 
     Args:
-        key: keys as the score takes them, ``(G, S, d)``.
+        key: S keys of G groups (sequences, or heads of them) as the score takes them, ``(G, S, d)``.
         energy: energy weights, ``(d,)``, or None.
         n_steps, dtype: how many steps additive scoring keeps for the backward pass, and in which dtype.
     """
@@ -379,7 +403,10 @@ def make_scoring(key: Tensor, energy: Tensor | None, n_steps: int, dtype: torch.
 
 
 def _apply_gates(trace: Trace, t: int) -> None:
-    """Compute step t of the LSTM cell: turn ``trace.gates`` from arguments into gates, and fill cell and state."""
+    """Compute step t of the LSTM cell in place: turn ``trace.gates`` from arguments of σ into gates, and fill the rest.
+
+    The rest are the cell, its tanh, and the state after the step.
+    """
     d = trace.states.shape[2]
     trace.gates[t, :, 2 * d : 3 * d].mul_(2.0)
     i, f, g, o = trace.gates[t].sigmoid_().chunk(4, 1)
@@ -390,6 +417,9 @@ def _apply_gates(trace: Trace, t: int) -> None:
 
 def _gate_derivatives(trace: Trace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the factors by which the LSTM cell's backward pass multiplies gradients at every step.
+
+    Args:
+        trace: arrays that the forward pass kept, of T steps of B sequences.
 
     Returns:
         Four factors: from the cell to the arguments of the first three gates, ``(T, B, 3, d)``; and, each ``(T, B,

@@ -53,9 +53,11 @@ class LSTMEncoder(nn.Module):
         open_forget_gates(self.lstm)
 
     def forward(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the hidden states of a source, ``(B, S, d)``, and their summary, ``(B, d)``.
+        """Return the hidden states of B sources, ``(B, S, d)``, and their summary, ``(B, d)``.
 
-        ``values (B, S, d)`` are its embedded steps, and ``mask (B, S)`` is False at padding, which is on the right.
+        Args:
+            values: S embedded steps of each source, ``(B, S, d)``.
+            mask: False at padding, which is on the right, ``(B, S)``.
         """
         outputs = self._run(zero_masked(values, mask), mask)
         states = apply_dropout(self.combine(outputs), self.dropout, self.training)
@@ -81,6 +83,11 @@ class LSTMEncoder(nn.Module):
         return lstm_layer(values, (zero, zero), weights, training=self.training)[0]
 
     def _last_states(self, outputs: Tensor, mask: Tensor) -> Tensor:
-        """Return the state at the last step that each direction reads, side by side, ``(B, directions * d)``."""
+        """Return the state at the last step that each direction reads, side by side, ``(B, directions * d)``.
+
+        Args:
+            outputs: states at all S steps, ``(B, S, directions * d)``.
+            mask: False at padding, ``(B, S)``.
+        """
         forward = outputs[torch.arange(len(outputs), device=mask.device), mask.sum(1) - 1, : self.lstm.hidden_size]
         return torch.cat([forward, outputs[:, 0, self.lstm.hidden_size :]], -1)

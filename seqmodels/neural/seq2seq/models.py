@@ -37,7 +37,8 @@ class LSTMSeq2SeqArchitecture(Architecture):
         summary: what the decoder starts from, and the fixed context vector without attention: the ``"last"`` state of
             the encoder, or the ``"mean"`` of its outputs.
         projections: True if query, key and value have learned linear maps under ``attention="multiplicative"``.
-        tie_embeddings, scale_embeddings: how symbols are embedded, as ``Architecture`` says.
+        tie_embeddings, scale_embeddings: True if input embedding and output layer share one matrix, and True to
+            multiply tied embeddings by √d_model; for symbols only.
     """
 
     coverage: bool = False
@@ -74,7 +75,8 @@ class LSTMSeq2Seq(NeuralModel):
             ``encoding="auto"`` would.
         architecture: an ``LSTMSeq2SeqArchitecture``: the rarer options, such as coverage.
 
-    The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
+    Learning rate, batch size and limits of training are described at ``TrainingOptions``; encoding, observation, seed,
+    device and precision at ``SequenceModel``.
     """
 
     d_model: int = 256
@@ -138,8 +140,12 @@ class LSTMSeq2Seq(NeuralModel):
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
         """Return the attention weights of each step of y on the steps of x, ``(S_y, S_x)`` for each pair.
 
-        Steps are counted as the model reads them (bytes for text, for example). With several heads, weights are the
-        mean over heads.
+        S_y and S_x count steps as the model reads them (bytes for text, for example). With several heads, weights are
+        the mean over heads.
+
+        Args:
+            X: sources.
+            y: targets.
 
         Raises:
             ValueError: If the model has no attention.
@@ -159,8 +165,8 @@ class EncoderDecoder(NeuralModel):
     network by name, so pass any other than these two to ``load``: ``load(path, classes=[MyNetwork])``.
 
     Args:
-        network: a subclass of ``Network`` with ``reads_source``, or a function, that makes one of ``(d_model, n_layers,
-            dropout)``.
+        network: a subclass of ``Network`` with ``reads_source = True``, or a function, that makes the network from
+            ``(d_model, n_layers, dropout)``.
         d_model: width of embeddings and of hidden states.
         n_layers: number of layers, which is passed to ``network``.
         dropout: fraction that is dropped in training, which is passed to ``network``.
@@ -169,7 +175,8 @@ class EncoderDecoder(NeuralModel):
             ``encoding="auto"`` would.
         architecture: an ``Architecture``: whether embeddings are tied and scaled.
 
-    The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
+    Learning rate, batch size and limits of training are described at ``TrainingOptions``; encoding, observation, seed,
+    device and precision at ``SequenceModel``.
     """
 
     d_model: int = 256
@@ -197,10 +204,14 @@ class EncoderDecoder(NeuralModel):
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
         """Return the attention weights of each step of y on the steps of x, ``(S_y, S_x)`` for each pair.
 
-        Steps are counted as the model reads them (bytes for text, for example).
+        S_y and S_x count steps as the model reads them (bytes for text, for example).
+
+        Args:
+            X: sources.
+            y: targets.
 
         Raises:
-            ValueError: If the network is no ``AttentiveNetwork``.
+            ValueError: If the network is no ``AttentiveNetwork``, which can return its weights.
         """
         network = self._evaluation_module().network
         if not isinstance(network, AttentiveNetwork):

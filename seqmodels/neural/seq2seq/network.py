@@ -38,7 +38,7 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
     Args:
         d_model: width of inputs, states and outputs; the encoder has the same width in either direction.
         n_layers: number of layers of the encoder, and of the decoder.
-        attention: attention of this width, or None.
+        attention: attention of width ``d_model``, or None.
         bidirectional: True if the encoder reads in both directions.
         summary: summary of the source: the ``"last"`` state in each direction, or the ``"mean"`` over its steps.
         query: decoder state that is the query, the ``"previous"`` or the ``"current"``.
@@ -76,10 +76,15 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
         open_forget_gates(self.decoder)
 
     def start(self, n: int, source: Source | None = None) -> AttendingState | SummaryState:
-        """Return the state ``(h, c, earlier, key, value, mask)``; without attention ``(h, c, summary)``.
+        """Return the decoder's state before the first step, after the encoder has read the source.
 
-        ``earlier`` are the attention weights of earlier steps, and ``key``, ``value`` and ``mask`` belong to the
-        source.
+        Args:
+            n: number of sequences.
+            source: the embedded source, which must not be None.
+
+        Returns:
+            The state ``(h, c, earlier, key, value, mask)``, where ``earlier`` are the attention weights of earlier
+            steps, and ``key``, ``value`` and ``mask`` belong to the source; without attention ``(h, c, summary)``.
         """
         assert source is not None, "an encoder needs a source"
         states, summary = self.encoder(source.values, source.mask)
@@ -103,6 +108,10 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
 
     def attention_weights(self, inputs: Tensor, state: AttendingState | SummaryState) -> Tensor:
         """Return the attention weight of step t on step s of the source, ``(B, T, S)``, the mean over heads.
+
+        Args:
+            inputs: embedded inputs of T steps of B sequences, ``(B, T, d_model)``.
+            state: state before the first of them.
 
         Raises:
             ValueError: If there is no attention.
@@ -160,7 +169,17 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
     def _decode_in_loop(
         self, inputs: Tensor, state: AttendingState, query: QueryMap, source: AttendedSource
     ) -> Decoded:
-        """Return the results of ``_decode_step_by_step``, for one layer, by the hand-written ``attentive_lstm``."""
+        """Run a decoder of one layer whose previous state is the query, by the hand-written loop ``attentive_lstm``.
+
+        The results are those of ``_decode_step_by_step``: states and contexts, ``(B, T, d)``, attention weights,
+        ``(B, T, S)``, and the state after the last step.
+
+        Args:
+            inputs: embedded inputs, ``(B, T, d)``.
+            state: state before the first step.
+            query: map from decoder states to queries.
+            source: keys and values that are attended to.
+        """
         h, c, earlier, key, value, mask = state
         u, v, b, b_recurrent = self.decoder.all_weights[0]
         of_inputs, of_context = u.split(self.d_model, 1)

@@ -26,8 +26,8 @@ LuongState = tuple[LSTMStates, Tensor, Tensor, Tensor, Tensor]  # states, a, g, 
 class GatedUnit(Cell[Tensor]):
     """The original gated unit: ``s_t = (1 - z) s_{t-1} + z tanh(W x + U (r s_{t-1}))`` (Cho et al. 2014).
 
-    The gates are ``z = σ(W_z x + U_z s_{t-1})`` and ``r = σ(W_r x + U_r s_{t-1})``; each ``W x`` has a bias. The reset
-    gate r is applied before the product with U, other than in ``GRUCell``.
+    The gates are ``z = σ(W_z x + U_z s_{t-1})`` (update) and ``r = σ(W_r x + U_r s_{t-1})`` (reset); each ``W x`` has a
+    bias. The reset gate is applied before the product with U, other than in ``GRUCell``.
 
     Args:
         d_in: width of ``x``.
@@ -54,13 +54,20 @@ class GatedUnit(Cell[Tensor]):
 
 
 class StepwiseDecoder(AttentiveNetwork[State], ABC):
-    """An encoder-decoder whose decoder goes from step to step. To add one, define ``start`` and ``decode``."""
+    """An encoder-decoder whose decoder attends to the source and computes one step after the other.
+
+    To add one, define ``start`` and ``decode``.
+    """
 
     @abstractmethod
     def decode(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """Return hidden states, ``(B, T, d)``, attention weights, ``(B, T, S)``, and the state after the last step.
 
-        ``inputs (B, T, d)`` are the embedded targets before each step, and ``state`` is the state before the first.
+        There are B sequences of T steps, and S steps of the source.
+
+        Args:
+            inputs: embedded targets before each step, ``(B, T, d)``.
+            state: state before the first step.
         """
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
@@ -86,6 +93,9 @@ class BahdanauNetwork(StepwiseDecoder[BahdanauState]):
         d_model: width of embeddings, of states in each direction, and of ``t``.
         n_layers: must be 1.
         dropout: must be 0.
+
+    Raises:
+        ValueError: for another ``n_layers`` or ``dropout``.
     """
 
     def __init__(self, d_model: int, n_layers: int = 1, dropout: float = 0.0) -> None:
@@ -105,9 +115,10 @@ class BahdanauNetwork(StepwiseDecoder[BahdanauState]):
         self.readout = nn.Linear(4 * d, 2 * d)  # U_o, V_o and C_o, of [s; y; c]
 
     def start(self, n: int, source: Source | None = None) -> BahdanauState:
-        """Return the state ``(s, h, U h, mask)`` of n sequences before the first step.
+        """Return the state ``(s, h, U h, mask)`` of n sequences before the first step, after reading the source.
 
-        The shapes are ``(n, d)``, ``(n, S, 2d)``, ``(n, S, d)`` and ``(n, S)``; the mask is False at padding.
+        The shapes are ``(n, d)``, ``(n, S, 2d)``, ``(n, S, d)`` and ``(n, S)`` for S steps of the source: decoder's
+        state, annotations, keys, and a mask that is False at padding. ``source`` must not be None.
         """
         assert source is not None, "an encoder needs a source"
         values, reverse = zero_masked(source.values, source.mask), reverse_padded(source.mask)
@@ -158,10 +169,11 @@ class LuongNetwork(StepwiseDecoder[LuongState]):
         self.combine = nn.Linear(2 * d, d, bias=False)  # W_c
 
     def start(self, n: int, source: Source | None = None) -> LuongState:
-        """Return the state ``(states, a, g, W g, mask)`` of n sequences before the first step.
+        """Return the state ``(states, a, g, W g, mask)`` of n sequences before the first step; the source is read here.
 
-        ``states`` are (h, c) of each layer, ``a`` is ``(n, d)``, ``g`` and ``W g`` are ``(n, S, d)``, ``mask`` is ``(n,
-        S)``, False at padding.
+        ``states`` are (h, c) of each layer; ``a``, the attentional vector, is ``(n, d)``; ``g``, the encoder's states
+        at S steps, and the keys ``W g`` are ``(n, S, d)``; ``mask`` is ``(n, S)``, False at padding. ``source`` must
+        not be None.
         """
         assert source is not None, "an encoder needs a source"
         values, mask = zero_masked(source.values, source.mask), source.mask
@@ -193,7 +205,13 @@ class LuongNetwork(StepwiseDecoder[LuongState]):
         return torch.stack(outputs, 1), torch.stack(attention, 1), (states, a, encoded, keys, mask)
 
     def _step(self, cells: nn.ModuleList, x: Tensor, states: LSTMStates) -> tuple[Tensor, LSTMStates]:
-        """Run one step, ``x (n, m)``, through all layers; return the last layer's output and each layer's state."""
+        """Run one step through all layers, and return the last layer's output, ``(n, d)``, and each layer's state.
+
+        Args:
+            cells: the layers' cells, from the lowest.
+            x: input of the lowest, ``(n, m)``.
+            states: each layer's state before the step.
+        """
         new_states = []
         for cell, state in zip(cells, states, strict=True):
             x, state = cell(apply_dropout(x, self.dropout, self.training), state)

@@ -54,6 +54,9 @@ class NeuralTagger(NeuralModel, ABC):
         piece: number of steps that are read at once in training: longer pairs are cut, source and target alike, at
             places that differ from epoch to epoch. Scoring reads whole sources.
         source_encoding: how sources are read; ``"auto"``: as ``encoding="auto"`` would read them.
+
+    Width, layers and dropout are described at ``NeuralModel``; learning rate, batch size and limits of training at
+    ``TrainingOptions``; encoding, observation, seed, device and precision at ``SequenceModel``.
     """
 
     autoregressive: bool = True
@@ -67,11 +70,11 @@ class NeuralTagger(NeuralModel, ABC):
 
     @abstractmethod
     def _encoder(self) -> SourceEncoder:
-        """Return the network that reads the source."""
+        """Return the network that reads the source and has a hidden state for each of its steps."""
 
     @abstractmethod
     def _decoder(self) -> Network[Any]:
-        """Return the one-layer network that reads the targets before each step."""
+        """Return the one-layer network that reads the targets before each step, if the tagger is autoregressive."""
 
     def _windowing(self) -> Windowing:
         return Windowing()
@@ -90,7 +93,13 @@ class NeuralTagger(NeuralModel, ABC):
         return TaggerNetwork(encoder, decoder)
 
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
-        """Return the most probable target of each source if its steps are independent given the source; else None."""
+        """Return the most probable target of each source, symbols ``(T,)``, or None if the tagger is autoregressive.
+
+        It is found step by step, because steps are independent given the source.
+
+        Args:
+            sources: encoded sources.
+        """
         if self.autoregressive:
             return None
         present = [source for source in sources if source is not None]
@@ -115,15 +124,22 @@ class NeuralTagger(NeuralModel, ABC):
 class LSTMTagger(NeuralTagger):
     """A tagger p(y | x) whose source is read by a recurrent network (Graves and Schmidhuber 2005).
 
-    With ``autoregressive`` a second one of one layer reads the target before each step, together with the source's
-    state.
+    A tagger predicts one step of y for each step of x. With ``autoregressive`` a second network of one layer reads the
+    target before each step, together with the source's state.
 
     Args:
         bidirectional: True if ``y_t`` depends on all of x; if not, on ``x_1 .. x_t`` only.
         cell: ``"lstm"``, ``"gru"`` or ``"elman"``.
+        d_model: width of embeddings and of hidden states.
         n_layers: number of layers of the network that reads the source.
+        dropout: fraction of the features of each layer's output that is dropped in training.
+        autoregressive: True if ``y_t`` depends on ``y_1 .. y_{t-1}`` too; if not, targets are independent given x.
+        piece: number of steps that are read at once in training; longer pairs are cut. Scoring reads whole sources.
+        source_encoding: how sources are read; ``"auto"``: as ``encoding="auto"`` would read them.
+        architecture: an ``Architecture``: whether embeddings are tied and scaled.
 
-    The other arguments are those of ``NeuralTagger`` and ``NeuralModel``.
+    Learning rate, batch size and limits of training are described at ``TrainingOptions``; encoding, observation, seed,
+    device and precision at ``SequenceModel``.
 
     >>> import numpy as np
     >>> x = [np.array([0, 1, 1, 0]), np.array([1, 0])] * 20
@@ -155,14 +171,25 @@ class LSTMTagger(NeuralTagger):
 class TransformerTagger(TransformerArguments, NeuralTagger):
     """A tagger p(y | x) whose source is read by a Transformer, all of it or its past alone (Vaswani et al. 2017).
 
-    With ``autoregressive`` one more causal layer reads the target before each step, together with the source's state.
+    A tagger predicts one step of y for each step of x. With ``autoregressive`` one more causal layer reads the target
+    before each step, together with the source's state.
 
     Args:
         causal: True if ``y_t`` depends on ``x_1 .. x_t`` only; if not, on all of x.
         max_length: length of the longest sequence that learned and binary positions can represent.
+        d_model: width of embeddings and of hidden states.
         n_layers: number of blocks of the Transformer that reads the source.
+        n_heads: number of heads of attention, which must divide ``d_model``. ``"auto"``: the largest divisor whose
+            heads have a width of at least 32.
+        dropout: fraction that is dropped in training from the inputs and from what every sublayer adds.
+        autoregressive: True if ``y_t`` depends on ``y_1 .. y_{t-1}`` too; if not, targets are independent given x.
+        piece: number of steps that are read at once in training; longer pairs are cut. Scoring reads whole sources.
+        source_encoding: how sources are read; ``"auto"``: as ``encoding="auto"`` would read them.
+        architecture: a ``TransformerTaggerArchitecture``: the rarer options, such as biases or the kind of norms.
 
-    The other arguments are those of ``NeuralTagger``, ``TransformerConfig`` and ``NeuralModel``.
+    Feed-forward, norms, activation, positions and attention window are described at ``TransformerArguments``; learning
+    rate, batch size and limits of training at ``TrainingOptions``; encoding, observation, seed, device and precision at
+    ``SequenceModel``.
     """
 
     causal: bool = False

@@ -20,7 +20,7 @@ from seqmodels.neural.transformer.stack import TransformerStack
 
 
 class TaggerNetwork(Network[tuple[Tensor, int, State | None]], Generic[State]):
-    """A network with a hidden state for each step of the source, to which a state of earlier targets may be added.
+    """A tagger's network: a hidden state for each step of the source, to which one of earlier targets may be added.
 
     Its own state is ``(states of the source (B, S, d), t, the decoder's state)`` after t steps.
 
@@ -54,9 +54,11 @@ class TaggerNetwork(Network[tuple[Tensor, int, State | None]], Generic[State]):
     def forward(
         self, inputs: Tensor, state: tuple[Tensor, int, State | None]
     ) -> tuple[Tensor, tuple[Tensor, int, State | None]]:
-        """Return the hidden states of the next T steps, ``(B, T, d)``, and the state after them.
+        """Return the hidden states of the next T steps of B sequences, ``(B, T, d)``, and the state after them.
 
-        ``inputs (B, T, d)`` are the embedded targets before each step; the source must have these T steps.
+        Args:
+            inputs: embedded targets before each step, ``(B, T, d)``.
+            state: state before the first of them; the source must have these T steps.
         """
         states, t, decoder_state = state
         end = t + inputs.shape[1]
@@ -72,7 +74,7 @@ class TaggerNetwork(Network[tuple[Tensor, int, State | None]], Generic[State]):
 
 
 class SourceEncoder(nn.Module, ABC):
-    """A network that returns a hidden state for each step of the source.
+    """A network of a tagger that returns a hidden state for each step of the source.
 
     To add one, define ``forward``. Padding must have no influence on other steps.
 
@@ -84,9 +86,11 @@ class SourceEncoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Return a hidden state for each step of the source, ``(B, S, d)``.
+        """Return a hidden state for each of S steps of B sources, ``(B, S, d)``.
 
-        ``values (B, S, d)`` are the embedded steps, and ``mask (B, S)`` is False at padding, which is on the right.
+        Args:
+            values: the embedded steps, ``(B, S, d)``.
+            mask: False at padding, which is on the right, ``(B, S)``.
         """
 
 

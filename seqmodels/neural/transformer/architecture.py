@@ -26,7 +26,8 @@ class TransformerArchitecture(LayerOptions, Architecture):
         scale_scores: False omits the division of the scores by ``√d_head``; only with ``projections=False``, since
             projections could undo it.
 
-    The other arguments are described at ``LayerOptions`` and ``Architecture``.
+    All other arguments, for tied embeddings, norms, biases, key-value heads and attention dropout, are described at
+    ``Architecture`` and ``LayerOptions``.
     """
 
     bias: bool = False
@@ -40,7 +41,9 @@ class TransformerArchitecture(LayerOptions, Architecture):
 class TransformerSeq2SeqArchitecture(LayerOptions, Architecture):
     """The rarer options of a ``TransformerSeq2Seq``: its argument ``architecture``.
 
-    The arguments are described at ``LayerOptions`` and ``Architecture``.
+    They are tied and scaled embeddings, described at ``Architecture``, and norms, biases, key-value heads, attention
+    dropout and initial zeros of the layers, described at ``LayerOptions``. Other than there, linear maps have no bias,
+    and every sublayer adds nothing at first, by default.
     """
 
     bias: bool = False
@@ -51,7 +54,8 @@ class TransformerSeq2SeqArchitecture(LayerOptions, Architecture):
 class TransformerTaggerArchitecture(LayerOptions, Architecture):
     """The rarer options of a ``TransformerTagger``: its argument ``architecture``.
 
-    The arguments are described at ``LayerOptions`` and ``Architecture``.
+    They are tied and scaled embeddings, described at ``Architecture``, and norms, biases, key-value heads, attention
+    dropout and initial zeros of the layers, described at ``LayerOptions``.
     """
 
 
@@ -64,7 +68,8 @@ class MaskedTransformerArchitecture(LayerOptions, Configurable):
         embedding_norm: True to normalise the sum of embedding and position.
         head_transform: True for a linear layer, an activation and a norm before the output layer.
 
-    Devlin et al. (2019) have these three and ``norm="post"``. The other arguments are described at ``LayerOptions``.
+    Devlin et al. (2019) have these three and ``norm="post"``. All other arguments, for norms, biases, key-value heads
+    and attention dropout, are described at ``LayerOptions``.
     """
 
     tie_embeddings: bool = False

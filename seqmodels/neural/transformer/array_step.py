@@ -24,7 +24,7 @@ ARRAYS_UP_TO = 10_000_000  # weights, which are copied; with more, products take
 
 
 class ArrayBlock(NamedTuple):
-    """One block ``x + attention(norm(x))``, ``x + feedforward(norm(x))`` as functions of arrays, with norms folded in.
+    """One Transformer block, ``x + attention(norm(x))`` and ``x + feedforward(norm(x))``, as functions of NumPy arrays.
 
     The gain and shift of a norm are part of the map that reads it. A layer norm also subtracts the mean of ``x``;
     instead, everything that is added to ``x`` has its mean subtracted beforehand, which keeps the mean of ``x`` at 0.
@@ -57,7 +57,9 @@ class ArrayBlock(NamedTuple):
 
 
 class TransformerArrayStep:
-    """One step of a causal Transformer for one sequence, computed on NumPy arrays (an ``ArrayStep``).
+    """One step of a causal Transformer for one sequence, computed on NumPy arrays.
+
+    It is the ``array_step`` of a ``TransformerStepper``.
 
     Args:
         plain: the same step in torch.
@@ -75,10 +77,12 @@ class TransformerArrayStep:
         self.position_table, self.rotation_table = (None if table is None else table.numpy() for table in tables)
 
     def __call__(self, projected: np.ndarray, state: ArrayStepState) -> tuple[np.ndarray, ArrayStepState]:
-        """Return the hidden state ``(d,)`` and the state after one step.
+        """Return the hidden state ``(d,)`` and the state after one step of one sequence.
 
-        ``projected (d + p d,)`` is the input's contribution to this step and to the next p, see
-        ``IncrementalConvolution``.
+        Args:
+            projected: contributions of the input to this step and, by the convolution of the inputs, to the next p,
+                ``(d + p d,)``.
+            state: keys and values of earlier steps, and their contributions to the next p steps.
         """
         layout, t = self.plain.layout, state.length
         n_queries, n_groups, d_head = layout.n_heads * layout.d_head, layout.n_key_heads, layout.d_head
@@ -107,13 +111,22 @@ class TransformerArrayStep:
         return x * (1 / math.sqrt(float(x.dot(x)) / len(x) + self.epsilon))
 
     def _convolved(self, projected: np.ndarray, pending: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the convolution's output ``(d,)`` and its next state, as ``IncrementalConvolution`` does."""
+        """Return the output of the convolution of the inputs at one step, ``(d,)``, and its state after it, ``(p d,)``.
+
+        Args:
+            projected: contributions of the input to this step and to the next p, ``(d + p d,)``.
+            pending: state: what earlier inputs contribute to each of the next p steps, ``(p d,)``.
+        """
         d, total = self.plain.convolution.d, projected.copy()
         total[: len(pending)] += pending
         return total[:d], total[d:]
 
     def _positions_of(self, t: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return the position that is added to the input of step t, ``(d,)``, and its rotation factors, or None."""
+        """Return the position that is added to the input of step t, ``(d,)``, and the factors of rotary embedding.
+
+        The factors are complex, one for each pair of outputs of the packed projection. Either is None if it is not
+        used.
+        """
         position, rotation = self.position_table, self.rotation_table
         if t < self.plain.like.shape[1]:
             return None if position is None else position[t], None if rotation is None else rotation[t]
@@ -139,14 +152,20 @@ def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
 
 
 def map_after(norm: nn.Module, linear: PackedLinear) -> ArrayFunction:
-    """Return ``linear`` after ``norm`` as one map of an array that is already divided by its root mean square."""
+    """Return ``linear`` after ``norm`` as one map of an array that is already divided by its root mean square.
+
+    The norm's gain and shift become part of the map's weight and bias.
+    """
     gain, shift = gain_and_shift(norm, linear.weight[:, 0])
     bias = shift @ linear.weight if linear.bias is None else torch.addmv(linear.bias, linear.weight.t(), shift)
     return array_map(gain.unsqueeze(1) * linear.weight, bias)
 
 
 def map_before(norm: nn.Module, linear: PackedLinear) -> ArrayFunction:
-    """Return ``linear`` as a map of an array, with the mean of its result subtracted if a layer norm reads it."""
+    """Return ``linear`` as a map of an array; if ``norm`` is a layer norm, the mean of its result is subtracted.
+
+    A layer norm that reads the result later then has no mean to subtract.
+    """
     weight, bias = (
         linear.weight,
         linear.weight.new_zeros(linear.weight.shape[1]) if linear.bias is None else linear.bias,
@@ -165,7 +184,10 @@ def array_map(weight: Tensor, bias: Tensor) -> ArrayFunction:
 
 
 def activation_of(activation: Activation) -> ArrayFunction:
-    """Return the nonlinearity as a function of an array; ``"relu2"`` runs in NumPy, all others in torch."""
+    """Return a feed-forward layer's activation of this name as a function of an array.
+
+    ``"relu2"`` runs in NumPy, all others in torch.
+    """
     if activation != "relu2":
         return lambda hidden: activate(torch.from_numpy(hidden), activation).numpy()
 

@@ -29,11 +29,11 @@ class AttentionMask:
     """A mask that says which of S keys each of T queries may attend to, and how the scores are to be computed.
 
     Attributes:
-        bias: the numbers added to the scores, -inf where a key is masked, broadcastable to (B, H, T, S) for H heads.
-            With None no key is masked.
+        bias: the numbers added to the scores, -inf where a key is masked, broadcastable to (B, H, T, S) for B sequences
+            and H heads. With None no key is masked.
         causal: True if queries and keys are the same steps and no query sees a later key. There is then no bias.
         first_key: the first key that any query sees; earlier ones may be left out.
-        explicit: True to compute the products one by one instead of calling the fused kernel.
+        explicit: True to compute the products one by one instead of calling torch's fused kernel.
     """
 
     bias: Tensor | None = None
@@ -63,14 +63,14 @@ class MaskBuilder:
         *,
         explicit: bool = False,
     ) -> AttentionMask:
-        """Return the mask of self-attention for T new steps.
+        """Return the mask of self-attention for T new steps of B sequences.
 
         Args:
             x: inputs of the new steps, (B, T, d).
-            n_past: number of steps in the cache before them.
+            n_past: number of steps in the key-value cache before them.
             mask: False at padding, (B, T); None if there is none.
             score_bias: bias of the scores by distance, or None.
-            explicit: True to compute the products one by one instead of calling the fused kernel.
+            explicit: True to compute the products one by one instead of calling torch's fused kernel.
         """
         length = x.shape[1]
         first = 0 if self.window is None or not self.causal else max(0, n_past - self.window + 1)
@@ -105,22 +105,30 @@ class MaskBuilder:
 
 
 def padding_mask(mask: Tensor, x: Tensor, *, explicit: bool) -> AttentionMask:
-    """Return the mask of cross-attention for ``mask (B, S)``, which is False at the source's padding.
+    """Return the mask of cross-attention to B sources of S steps, which excludes their padding.
 
-    ``x`` is any tensor with the dtype and device of the queries.
+    Args:
+        mask: False at padding, (B, S).
+        x: any tensor with the dtype and device of the queries.
+        explicit: True to compute attention by single products instead of torch's fused kernel.
     """
     zero = torch.zeros((), dtype=compute_dtype(x), device=mask.device)
     return AttentionMask(torch.where(mask[:, None, None, :], zero, -torch.inf), explicit=explicit)
 
 
 def explicit_is_faster(x: Tensor, n_heads: int, attention_dropout: float) -> bool:
-    """Return True if explicit matrix products are faster than the fused kernel for inputs ``x (B, T, d)``.
+    """Return True if attention is faster by explicit matrix products than by torch's fused kernel.
 
     They are faster on a CPU with dropout, which the kernel does not have, and for single queries, which the kernel
     treats as a block of many. They are also faster with gradients in bfloat16, unless the weights of a long context are
     so many that writing them, and keeping them for the backward pass, costs more than the kernel's slower products.
     Compiled code always uses explicit products: what torch (2.13) records of the kernel's strides is right only for the
     length at which it was compiled.
+
+    Args:
+        x: inputs of T steps, (B, T, d).
+        n_heads: number of heads.
+        attention_dropout: fraction of the weights that is dropped; 0 outside of training.
     """
     if x.device.type != "cpu":
         return False
@@ -147,7 +155,7 @@ class ForwardPass:
         rotation: the rotation of queries and keys in self-attention, or None without rotary embedding.
         source_mask: the mask of cross-attention, or None.
         cross_queries: a list to which each layer appends the inputs (B, T, d) of its cross-attention, or None.
-        trains: True to compute the sublayers by ``training_sublayers``.
+        trains: True to compute the sublayers by the fused operations of ``training_sublayers``.
     """
 
     update: CacheUpdate
@@ -181,12 +189,12 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(config.d_model, config.d_model, bias=config.bias)
 
     def forward(self, x: Tensor, past: KeyValue | None, shared: ForwardPass) -> tuple[Tensor, KeyValue]:
-        """Return the attention output (B, T, d) of new steps, and the buffers that then hold all keys and values.
+        """Return the attention output (B, T, d) of T new steps, and the buffers that then hold all keys and values.
 
         Args:
             x: inputs of the new steps, (B, T, d).
             past: keys and values of earlier steps, or None.
-            shared: masks, positions and cache update.
+            shared: masks, positions and cache update, which all layers share.
         """
         query, key, value = self._heads(x, shared.rotation)
         buffers = shared.update.write(past, (key, value))
@@ -195,18 +203,24 @@ class SelfAttention(nn.Module):
         return apply_linear(self.output, context.transpose(1, 2).flatten(2)), buffers
 
     def weights(self, x: Tensor, shared: ForwardPass) -> Tensor:
-        """Return the weights (B, H, T, T) of step t on step s in each of H heads, for whole sequences ``x`` (B, T, d).
+        """Return the weights (B, H, T, T) of step t on step s in each of H heads, for whole sequences.
 
-        The mask in ``shared`` must be explicit.
+        Args:
+            x: inputs of T steps of B sequences, (B, T, d).
+            shared: masks and positions, which all layers share; the mask must be explicit (a bias, not ``causal``).
         """
         weights = attend(*self._heads(x, shared.rotation), shared.mask, 0.0, need_weights=True)[1]
         assert weights is not None
         return weights
 
     def _heads(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries (B, H, T, d_head), and keys and values (B, G, T, d_head), of ``x`` (B, T, d).
+        """Return queries (B, H, T, d_head), and keys and values (B, G, T, d_head), of T steps.
 
         There are H heads of queries and G of keys and values.
+
+        Args:
+            x: inputs of the steps, (B, T, d).
+            rotation: cosines and sines of rotary embedding, or None.
         """
         heads = _split_heads(apply_linear(self.project, x), self.d_head)  # (B, H + 2 G, T, d_head)
         query, key, value = heads.split((self.n_heads, self.n_kv_heads, self.n_kv_heads), 1)
@@ -216,7 +230,12 @@ class SelfAttention(nn.Module):
         return query, key, value
 
     def _normed_and_rotated(self, x: Tensor, rotation: Rotation | None) -> Tensor:
-        """Return queries and keys (B, H + G, T, d_head) after ``qk_norm`` and rotation, if the model has them."""
+        """Return queries and keys after ``qk_norm`` and rotary embedding, if the model has them.
+
+        Args:
+            x: queries of H heads and keys of G heads, (B, H + G, T, d_head).
+            rotation: cosines and sines of rotary embedding, or None.
+        """
         if self.norm is not None:
             x = self.norm(x)
         return x if rotation is None else rotate(x, rotation)
@@ -226,7 +245,8 @@ class CrossAttention(nn.Module):
     """Attention to a source, without positions; ``prepare`` computes the keys and values of the source once.
 
     Args:
-        config: the configuration, as for ``SelfAttention``.
+        config: the configuration, of which ``n_heads``, ``n_kv_heads``, ``qk_norm``, ``bias`` and ``attention_dropout``
+            are used.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -242,9 +262,11 @@ class CrossAttention(nn.Module):
         self.output = nn.Linear(config.d_model, config.d_model, bias=config.bias)
 
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> KeyValue:
-        """Return keys and values (B, G, S, d_head) of ``source`` (B, S, d) for G heads, finite also at padding.
+        """Return the keys and values (B, G, S, d_head) of a source for G heads, finite also at padding.
 
-        ``mask`` (B, S) is False at padding.
+        Args:
+            source: S encoded steps of B sources, (B, S, d).
+            mask: False at padding, (B, S); None: there is none.
         """
         if mask is not None:  # a weight of zero times NaN is NaN
             source = source.masked_fill(~mask[..., None], 0.0)
@@ -255,11 +277,12 @@ class CrossAttention(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, *, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the attention output (B, T, d), and the attention weights (B, H, T, S) or None.
+        """Return the attention output (B, T, d), and the attention weights (B, H, T, S) of H heads, or None.
 
         Args:
-            query: decoder states before projection, (B, T, d).
-            key, value: results of ``prepare``, (B, G, S, d_head) each.
+            query: decoder states of T steps before projection, (B, T, d).
+            key, value: results of ``prepare`` for S source steps, (B, G, S, d_head) each; G heads, shared by the H of
+                queries.
             mask: which keys a query sees.
             need_weights: True to return the weights, which is slower.
         """
@@ -275,11 +298,11 @@ class CrossAttention(nn.Module):
 def attend(
     query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, p: float, *, need_weights: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the context (B, H, T, d_head), and with ``need_weights`` the weights (B, H, T, S), else None.
+    """Return the attention contexts (B, H, T, d_head) of T queries, and the weights (B, H, T, S) or None.
 
     Args:
         query: queries of H heads, (B, H, T, d_head).
-        key: keys of G heads, (B, G, S, d_head), each shared by H / G neighbouring heads of queries.
+        key: S keys of G heads, (B, G, S, d_head), each shared by H / G neighbouring heads of queries.
         value: values, (B, G, S, d_head).
         mask: which keys a query sees.
         p: fraction of the weights to drop, zero outside of training.
@@ -306,7 +329,8 @@ def _split_heads(x: Tensor, d_head: int) -> Tensor:
 def _attend_to_shared_keys(query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, p: float) -> Tensor:
     """Return the context (B, H, 1, d_head) of a single query, without copying the keys that heads of queries share.
 
-    Heads that share keys become several queries of one head.
+    Heads that share keys become several queries of one head. The arguments are those of ``attend``, with one query and
+    fewer heads of keys than of queries.
     """
     shape = query.shape[0], key.shape[1], -1, query.shape[3]  # (B, G, H / G, d_head)
     if mask.bias is not None and mask.bias.shape[1] > 1:

@@ -16,7 +16,11 @@ FIRST_CAPACITY = 64  # steps that the first buffer has space for
 
 
 class FillLevel:
-    """The number of steps that are written in some buffers, one object for all states that share the buffers."""
+    """The number of steps that are written in some key-value buffers, one object for all states that share the buffers.
+
+    Args:
+        steps: the number of steps.
+    """
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -30,7 +34,7 @@ KVCache = tuple[tuple[KeyValue, ...], int, FillLevel]
 
 @dataclass(frozen=True)
 class CacheUpdate:
-    """A plan of how one forward pass writes its keys and values to the cache, the same for every layer.
+    """A plan of how one forward pass writes its keys and values to the key-value cache, the same for every layer.
 
     A state is a value: advanced twice from the same point it must give the same result twice. So a pass writes in place
     only if nothing has been written after this state's last step before, and if no gradient is needed. Otherwise it
@@ -49,9 +53,13 @@ class CacheUpdate:
     capacity: int
 
     def write(self, past: KeyValue | None, new: KeyValue) -> KeyValue:
-        """Return buffers of keys and values to which new ones, (B, H, T, d_head) each, have been added.
+        """Return buffers of one layer's keys and values to which those of T new steps have been added.
 
         The new ones themselves are the buffers if there were none.
+
+        Args:
+            past: buffers of keys and values before, (B, H, capacity, d_head) each, or None.
+            new: new keys and values, (B, H, T, d_head) each.
         """
         if past is None or self.length == 0:
             return new
@@ -60,7 +68,10 @@ class CacheUpdate:
         return self._write(past[0], new[0]), self._write(past[1], new[1])
 
     def steps_from(self, first: int, buffers: KeyValue) -> KeyValue:
-        """Return views of the keys and values in the buffers, from step ``first`` on."""
+        """Return views of one layer's keys and values, (B, H, steps, d_head) each, from step ``first`` on.
+
+        They end with the last step written. ``buffers`` are the keys and values with spare capacity.
+        """
         n = self.new_length - first
         if n == buffers[0].shape[2]:
             return buffers
@@ -80,9 +91,12 @@ class CacheUpdate:
 
 
 def plan_update(cache: KVCache | None, n_new: int, max_length: int | None = None) -> tuple[CacheUpdate, FillLevel]:
-    """Return the plan for adding ``n_new`` steps to a cache, and the fill level of its buffers afterwards.
+    """Return the plan for adding ``n_new`` steps to a key-value cache, and the fill level of its buffers afterwards.
 
-    ``max_length`` is how many steps a sequence has at most as a rule; None if unknown.
+    Args:
+        cache: keys and values of earlier steps, or None.
+        n_new: number of steps to add.
+        max_length: how many steps a sequence has at most as a rule; None if unknown.
     """
     if cache is None or cache[1] == 0:
         return CacheUpdate(0, n_new, False, n_new), FillLevel(n_new)
@@ -97,10 +111,10 @@ def plan_update(cache: KVCache | None, n_new: int, max_length: int | None = None
 
 
 def capacity_for(n_steps: int, max_length: int | None) -> int:
-    """Return the capacity of a new buffer for ``n_steps`` steps and more to come.
+    """Return how many steps a new buffer should have space for, given that ``n_steps`` are there and more may come.
 
-    It is twice ``n_steps``, but not more than ``max_length``, the usual greatest length of a sequence, if that is
-    enough.
+    It is twice ``n_steps`` (at least 64), but not more than ``max_length``, the usual greatest length of a sequence, if
+    that is enough.
     """
     # Doubled, so that all copies made for a long sequence together hold less than twice its steps.
     capacity = max(2 * n_steps, FIRST_CAPACITY)
@@ -108,7 +122,7 @@ def capacity_for(n_steps: int, max_length: int | None) -> int:
 
 
 def cached_length(cache: KVCache) -> int:
-    """Return how many steps a cache holds."""
+    """Return how many steps a key-value cache holds."""
     return cache[1]
 
 

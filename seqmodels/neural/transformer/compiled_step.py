@@ -47,7 +47,7 @@ ACTIVATIONS: dict[Activation, int] = {
 
 @dataclass(frozen=True)
 class CompiledStepper(FasterStepper[TransformerState, StepState]):
-    """A stepper that takes the steps of ``plain`` in compiled code on the CPU, for up to ``MAX_ROWS`` sequences.
+    """A stepper that takes the steps of ``plain`` in compiled code on the CPU, for up to four sequences.
 
     Steps of more sequences, or beyond the tables of positions, are left to ``plain``.
 
@@ -147,12 +147,14 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
         cache_ahead: StepCache,
         t_ahead: int,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Take a step in this window and in the next one, which may have begun, by ``take_step``.
+        """Take a step of n sequences in this window and in the next one, which may have begun, in compiled code.
 
         Args:
             projected: contributions of the inputs to this step and the next p, (n, d + p d).
-            pending, cache, t: sums of earlier contributions, keys and values, and number of steps in this window.
-            pending_ahead, cache_ahead, t_ahead: the same in the next window.
+            pending, cache, t: sums of earlier contributions to the next p steps (n, p d), keys and values, and number
+                of steps in this window.
+            pending_ahead, cache_ahead, t_ahead: the same in the next window; ``pending_ahead`` is (0, p d) if it has
+                not begun.
 
         Returns:
             The hidden states, and the sums of contributions afterwards, first of this window and then of the next.

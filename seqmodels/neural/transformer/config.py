@@ -58,7 +58,7 @@ class TransformerArguments:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LayerOptions:
-    """The rarer options of the layers of a Transformer.
+    """The rarer options of the layers of a Transformer: norms, biases, key-value heads and attention dropout.
 
     Args:
         n_kv_heads: number of heads of keys and values, each shared by ``n_heads / n_kv_heads`` heads of queries
@@ -86,9 +86,10 @@ class LayerOptions:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TransformerConfig(TransformerArguments, LayerOptions):
-    """The configuration of a Transformer network.
+    """The configuration of a Transformer network: width, layers, heads, norms, activation, positions and dropout.
 
-    The arguments are described at ``TransformerArguments`` and ``LayerOptions``.
+    The arguments are those of ``TransformerArguments``, which users change most often, and ``LayerOptions``, which are
+    rarer.
     """
 
     @property
@@ -107,7 +108,12 @@ class TransformerConfig(TransformerArguments, LayerOptions):
 
     @checked
     def check_architecture(self, max_length: int | None = None) -> None:
-        """Raise ``ValueError`` if an argument is impossible, or does not fit sequences of ``max_length`` steps."""
+        """Raise ``ValueError`` if an argument of the configuration is impossible, or needs a ``max_length``.
+
+        Args:
+            max_length: number of steps of the longest sequence, at least 1; None if unknown, which
+                ``positions="learned"`` refuse.
+        """
         _check_choice("norm", self.norm, NormPlacement)
         _check_choice("norm_type", self.norm_type, NormType)
         _check_choice("activation", self.activation, Activation)
@@ -150,7 +156,7 @@ class TransformerConfig(TransformerArguments, LayerOptions):
 
 
 class TransformerModel(Protocol):
-    """A model of a Transformer, which has ``TransformerArguments``, and all other options in ``architecture``."""
+    """A model of a Transformer, which has ``TransformerArguments``, and rarer options in ``architecture``."""
 
     architecture: Any
 
@@ -160,14 +166,25 @@ class TransformerModel(Protocol):
 
 
 def config_of(model: TransformerModel, **changes: Any) -> TransformerConfig:
-    """Return the configuration of a model's network, with ``n_heads`` as a number and with the given ``changes``."""
+    """Return the configuration of a model's network, with ``n_heads`` as a number.
+
+    Args:
+        model: a model of a Transformer.
+        changes: arguments of ``TransformerConfig`` that replace the model's.
+    """
     values = {each.name: getattr(model, each.name) for each in fields(TransformerArguments)}
     options = {each.name: getattr(model.architecture, each.name) for each in fields(LayerOptions)}
     return TransformerConfig(**{**values, **options, "n_heads": model.n_query_heads, **changes})
 
 
 def check_layer_and_head(config: TransformerArguments, layer: int, head: int | None) -> None:
-    """Raise ``ValueError`` if there is no such layer, counted from the last if negative, or no such head."""
+    """Raise ``ValueError`` if there is no layer or no head of this number.
+
+    Args:
+        config: arguments of the Transformer, with the numbers of layers and heads.
+        layer: number of the layer from 0; a negative one counts from the last.
+        head: number of the head from 0, or None for all heads.
+    """
     n_layers, n_heads = config.n_layers, config.n_query_heads
     if not -n_layers <= layer < n_layers:
         raise ValueError(f"layer is {layer}, but there are {n_layers}; pass -{n_layers} to {n_layers - 1}")

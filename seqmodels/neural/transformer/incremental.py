@@ -35,6 +35,11 @@ class StepBuffers:
 
     There are H heads of queries and G heads of keys and values.
 
+    Args:
+        n: number of sequences.
+        layout: order of the packed projection's outputs.
+        like: tensor that gives dtype and device.
+
     Attributes:
         projected: the outputs of a packed projection, ``(n, (H + 2 G) d_head)``; the next three are views of it.
         complex_pairs: ``projected`` as complex numbers if the layout is ``paired``, else ``projected`` itself.
@@ -57,7 +62,7 @@ class StepBuffers:
         self.context = self.grouped_context.view(n, h * d)
 
     def group_queries(self) -> Tensor:
-        """Return the queries ``(n G, H / G, d_head)``, grouped by the keys that they share."""
+        """Return the H queries of n sequences, grouped by the G keys that they share, ``(n G, H / G, d_head)``."""
         if self._copies:
             self.grouped_query.view(self.query.shape).copy_(self.query)
         return self.grouped_query
@@ -66,8 +71,13 @@ class StepBuffers:
 class StepCache:
     """Keys and values of n sequences, with spare capacity, and the buffers for their next step.
 
+    Args:
+        key_value: keys and values, as below.
+        n_written: how many steps are written.
+        layout: order of the packed projection's outputs.
+
     Attributes:
-        key_value: keys and values for each of L layers, sequence, head and step, ``(L, 2, n, G, capacity, d_head)``.
+        key_value: keys and values for each of L layers, sequence, G heads and step, ``(L, 2, n, G, capacity, d_head)``.
         n_written: how many steps are written, by any of the states that share this cache.
         buffers: the buffers for queries, keys and values of a step.
         capacity: how many steps there is space for.
@@ -91,19 +101,23 @@ class StepCache:
         return self.n_written == length <= self.capacity - n_steps
 
     def copied(self, length: int, capacity: int) -> StepCache:
-        """Return a cache of another capacity with a copy of the first ``length`` steps."""
+        """Return a cache with space for ``capacity`` steps, and a copy of the first ``length`` steps of this one."""
         *outer, _, d_head = self.key_value.shape
         key_value = self.key_value.new_empty(*outer, capacity, d_head)
         key_value.narrow(4, 0, length).copy_(self.key_value.narrow(4, 0, length))
         return StepCache(key_value, length, self.layout)
 
     def slots(self, t: int) -> tuple[Tensor, ...]:
-        """Return, for each layer, a view of the place of the keys and values of step t, ``(2, n, G, d_head)``."""
+        """Return, for each layer, a view of the place of the keys and values of step t, ``(2, n, G, d_head)``.
+
+        It is for n sequences and G heads of keys and values.
+        """
         return self.key_value.select(4, t).unbind(0)
 
     def first_steps(self, length: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Return each layer's keys ``(n G, d_head, S)`` and values ``(n G, S, d_head)`` of S = ``length`` steps, as
-        views.
+        """Return views of each layer's keys ``(n G, d_head, S)`` and values ``(n G, S, d_head)`` of the first S steps.
+
+        S is ``length``; there are n sequences and G heads of keys and values.
         """
         key, value = self.key_value.flatten(2, 3).narrow(3, 0, length).unbind(1)
         return key.mT.unbind(0), value.unbind(0)
@@ -111,7 +125,7 @@ class StepCache:
 
 @dataclass(frozen=True)
 class StepState:
-    """The results of earlier steps that the next step of n sequences needs.
+    """The results of earlier steps that the next step of n sequences in a Transformer needs.
 
     A state is a value, although its cache is written in place: the first state to continue from a step writes after it
     and marks that in the cache, which the states share; any later one writes to a copy.
@@ -119,8 +133,8 @@ class StepState:
     Attributes:
         cache: the keys and values; the first ``length`` steps belong to this state.
         length: how many steps came before.
-        pending: sums of what the inputs so far contribute to each of the next p steps, ``(n, p d)``; see
-            ``IncrementalConvolution``.
+        pending: sums of what the inputs so far contribute to each of the next p steps by the convolution of the inputs,
+            ``(n, p d)``; see ``IncrementalConvolution``.
     """
 
     cache: StepCache
@@ -128,9 +142,11 @@ class StepState:
     pending: Tensor
 
     def claimed_cache(self, max_length: int | None, n_steps: int = 1) -> StepCache:
-        """Return the cache to which the next ``n_steps`` steps may be written; no other state may then write there.
+        """Return the key-value cache to which the next steps may be written; no other state may then write there.
 
-        ``max_length`` is how many steps a sequence has at most as a rule; None if unknown.
+        Args:
+            max_length: how many steps a sequence has at most as a rule; None if unknown.
+            n_steps: number of steps that will be written.
         """
         # A tensor made under inference mode may not be written outside of it.
         is_writable = self.cache.is_inference == torch.is_inference_mode_enabled()
@@ -148,7 +164,13 @@ def claimed_cache(
     """Return ``cache``, or a copy of its first ``length`` steps, to which the next ``n_steps`` steps may be written.
 
     It is a copy if another state has written after these steps, if there is no space, or if ``cache`` is not writable.
-    ``max_length`` is how many steps a sequence has at most as a rule; None if unknown.
+
+    Args:
+        cache: keys and values of earlier steps.
+        length: how many of its steps belong to the state.
+        max_length: how many steps a sequence has at most as a rule; None if unknown.
+        n_steps: number of steps that will be written.
+        is_writable: False if the cache must not be changed.
     """
     if not (is_writable and cache.is_free(length, n_steps)):
         cache = cache.copied(length, capacity_for(length + n_steps, max_length))
@@ -157,7 +179,10 @@ def claimed_cache(
 
 
 class ArrayStepState(NamedTuple):
-    """A ``StepState`` of one sequence, in which ``pending (p d,)`` is a NumPy array."""
+    """The results of earlier steps that the next step of one sequence needs, as NumPy arrays; see ``StepState``.
+
+    ``pending (p d,)`` is an array; the cache is the same object as in ``StepState``.
+    """
 
     cache: StepCache
     length: int
@@ -168,9 +193,9 @@ class ArrayStepState(NamedTuple):
 
 
 def can_step(config: TransformerConfig) -> bool:
-    """Return True if ``TransformerStepper`` implements this configuration.
+    """Return True if ``TransformerStepper`` can take single steps of a Transformer with this configuration.
 
-    It does not implement ``norm="post"`` and ``"residual"``, biases of scores (ALiBi, T5) and windows within a layer.
+    It cannot with ``norm="post"`` and ``"residual"``, biases of scores (ALiBi, T5) and windows within a layer.
     """
     return config.norm == "pre" and config.positions not in ("alibi", "t5") and config.window is None
 
@@ -181,7 +206,7 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
     Args:
         stack: the blocks, causal and without cross-attention, with a configuration that passes ``can_step``.
         positions: the positions added to the inputs.
-        convolution: the short convolution of the inputs.
+        convolution: the causal convolution of the inputs, which also reads a few earlier ones.
     """
 
     def __init__(self, stack: TransformerStack, positions: Positions, convolution: IncrementalConvolution) -> None:
@@ -227,9 +252,15 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return StepState(state.cache, state.length, torch.from_numpy(state.pending[None]))
 
     def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
-        """Return the last hidden states ``(n, d_model)`` and the state after ``inputs (n, T, d)`` from a start.
+        """Read T inputs that begin n sequences at once, and return the last hidden states and the state after them.
 
         The last block computes the hidden states of the last step only.
+
+        Args:
+            inputs: embedded inputs, ``(n, T, d)``.
+
+        Returns:
+            Hidden states of the last step, ``(n, d_model)``, and the state.
         """
         n, length, d = inputs.shape
         x, pending = self.convolution.first_steps(inputs)
@@ -253,10 +284,14 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return state.select(index)
 
     def project(self, block: PackedBlock, x: Tensor, rotation: Tensor | None, buffers: StepBuffers) -> None:
-        """Write queries, keys and values of ``x (n, d)`` to the buffers.
+        """Write the queries, keys and values of a block, for n inputs, to the buffers.
 
-        ``rotation`` has the rotation factors of one position for all rows, or one for each row; None without rotary
-        embedding.
+        Args:
+            block: packed weights of the block.
+            x: inputs of the block, ``(n, d)``.
+            rotation: complex factors of rotary embedding of one position for all rows, or of one for each row; None
+                without rotary embedding.
+            buffers: result.
         """
         block.project.write(block.attention_norm(x), buffers.projected)
         if block.head_norm is not None:
@@ -265,18 +300,28 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
             buffers.complex_pairs.mul_(rotation)
 
     def _attend(self, block: PackedBlock, x: Tensor, buffers: StepBuffers, key: Tensor, value: Tensor) -> Tensor:
-        """Return the output ``(n, d)`` of a block, given its input x and the queries in the buffers; x is overwritten.
+        """Return the output ``(n, d)`` of a block for n sequences, given the queries in the buffers.
 
-        ``key (n G, d_head, S)`` and ``value (n G, S, d_head)`` are those of all S steps so far.
+        Args:
+            block: packed weights of the block.
+            x: input of the block, ``(n, d)``, which is overwritten.
+            buffers: the queries of the step.
+            key: keys of all S steps so far in G heads, ``(n G, d_head, S)``.
+            value: values of these steps, ``(n G, S, d_head)``.
         """
         weights = torch.bmm(buffers.group_queries(), key).softmax(-1)  # (n G, H / G, S)
         torch.bmm(weights, value, out=buffers.grouped_context)
         return self.add(block, x, buffers.context)
 
     def add(self, block: PackedBlock, x: Tensor, context: Tensor) -> Tensor:
-        """Return the output ``(n, d)`` of a block, given its input x and its heads' ``context``; x is overwritten.
+        """Return the output ``(n, d)`` of a block, given its input and the contexts of its attention.
 
         It is x plus the output map of the context, plus the feed-forward of that.
+
+        Args:
+            block: packed weights of the block.
+            x: input of the block, ``(n, d)``, which is overwritten.
+            context: contexts of all heads side by side, ``(n, H d_head)`` for H heads.
         """
         block.output.add_to(x, context)
         return block.contract.add_to(x, self._activated(block.expand(block.feedforward_norm(x))))
@@ -288,15 +333,16 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return hidden.mul_(hidden)
 
     def empty_cache(self, n: int, length: int) -> StepCache:
-        """Return a cache for n sequences that counts ``length`` steps as written, which the caller must then write."""
+        """Return a key-value cache for n sequences that counts ``length`` steps as written; the caller writes them."""
         layout = self.layout
         shape = len(self.blocks), 2, n, layout.n_key_heads, capacity_for(length + 1, self.max_length), layout.d_head
         return StepCache(self.like.new_empty(shape), length, layout)
 
     def positions_of(self, begin: int, end: int) -> tuple[Tensor | None, Tensor | None]:
-        """Return the positions of steps ``begin .. end - 1``, ``(T, d)``, and their rotation factors.
+        """Return the positions that are added to the inputs of steps ``begin .. end - 1``, ``(T, d)``, and rotations.
 
-        Positions are added to the inputs. Either is None if the network does not use it.
+        The rotations of rotary embedding are complex factors, one for each pair of outputs of the packed projection.
+        Either is None if the network does not use it.
         """
         if end <= self.like.shape[1]:
             added = self.position_table
@@ -306,16 +352,22 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return self._added_positions(like, begin), self._rotation_factors(like, begin)
 
     def _added_positions(self, like: Tensor, offset: int) -> Tensor | None:
-        """Return the positions ``(T, d)`` from step ``offset`` on, for inputs like ``like (1, T, d)``; or None."""
+        """Return the positions ``(T, d)`` that are added to T inputs from step ``offset`` on; None if none are added.
+
+        ``like (1, T, d)`` is a tensor with the shape, dtype and device of the inputs.
+        """
         return None if isinstance(self.positions, NoPositions) else self.positions(like, offset)[0].detach()
 
     def _rotation_factors(self, like: Tensor, offset: int) -> Tensor | None:
-        """Return the complex rotation factors from step ``offset`` on, ``(T, (H + 2 G) d_head / 2)``; or None."""
+        """Return the complex rotation factors of T steps from ``offset`` on, ``(T, (H + 2 G) d_head / 2)``; or None.
+
+        There is one for each pair of entries of H queries, G keys and G values; None without rotary embedding.
+        """
         return None if self.rotary is None else self.layout.rotation_factors(self.rotary(like, offset))
 
 
 def causal_context(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Return the attention contexts ``(n T, d)`` of T steps that see themselves and the steps before.
+    """Return the attention contexts ``(n T, d)`` of T steps of n sequences that see themselves and the steps before.
 
     Args:
         query: the queries of H heads, scaled already, ``(n, T, H, d_head)``.

@@ -18,9 +18,10 @@ RELU, SQUARED_RELU, GELU, TANH_GELU, SWIGLU = range(5)
 
 
 class BlockWeights(NamedTuple):
-    """The weights of L blocks and of the final norm. Maps are (out, in); a bias that the model does not have is zero.
+    """The weights of the L blocks and of the final norm of a Transformer, as arrays for compiled single steps.
 
-    There are H heads of queries and G heads of keys and values.
+    Maps are (out, in); a bias that the model does not have is zero. There are H heads of queries and G heads of keys
+    and values.
 
     Attributes:
         attention_norm: gain and shift of the norm before attention, (L, 2, d).
@@ -56,7 +57,7 @@ class BlockWeights(NamedTuple):
 
 
 class BlockConstants(NamedTuple):
-    """The settings that a step needs besides its weights.
+    """The settings that a compiled step of a Transformer needs besides its weights.
 
     Attributes:
         activation: the number of the nonlinearity, one of the constants of this module.
@@ -97,7 +98,10 @@ def add_map(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
 
 @compiled(any_order=True, inner=True)
 def add_map_of_two(x: np.ndarray, x2: np.ndarray, weight: np.ndarray, y: np.ndarray, y2: np.ndarray) -> None:
-    """Compute ``add_map`` for ``x`` and ``x2``, reading the weights only once, which takes most of the time."""
+    """Add ``W x`` to ``y`` and ``W x2`` to ``y2`` in place, reading the weights only once, which takes longest.
+
+    ``x`` and ``x2`` are ``(n,)``, ``weight`` is ``(m, n)``, and ``y`` and ``y2`` are ``(m,)``.
+    """
     m, n = weight.shape
     in_fours = m - m % 4
     for j in range(0, in_fours, 4):
@@ -126,7 +130,7 @@ def add_map_of_two(x: np.ndarray, x2: np.ndarray, weight: np.ndarray, y: np.ndar
 
 @compiled(any_order=True, inner=True)
 def add_maps(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
-    """Add ``X Wᵀ`` to ``y (N, m)`` in place, for ``x (N, n)`` and ``weight (m, n)``."""
+    """Add ``X Wᵀ`` to ``y (N, m)`` in place, where X is ``x (N, n)`` and W is ``weight (m, n)``."""
     for r in range(0, len(x) - 1, 2):
         add_map_of_two(x[r], x[r + 1], weight, y[r], y[r + 1])
     if len(x) % 2:
@@ -168,7 +172,12 @@ def add_to_rows(x: np.ndarray, y: np.ndarray) -> None:
 def normalise(x: np.ndarray, gain_and_shift: np.ndarray, centres: bool, epsilon: float, y: np.ndarray) -> None:
     """Write the layer norm (if ``centres``) or RMS norm of ``x (d,)`` to ``y (d,)``.
 
-    ``gain_and_shift`` is ``(2, d)``.
+    Args:
+        x: the input, ``(d,)``.
+        gain_and_shift: gain and shift of the norm, ``(2, d)``.
+        centres: True to subtract the mean, as a layer norm does.
+        epsilon: is added to the mean square.
+        y: result, ``(d,)``.
     """
     d = len(x)
     mean = x.dtype.type(0)
@@ -207,7 +216,9 @@ def normalise_heads(x: np.ndarray, gain: np.ndarray, d_head: int, epsilon: float
 def rotate_pairs(x: np.ndarray, rotation: np.ndarray) -> None:
     """Rotate each pair of neighbouring entries of queries and keys in ``x`` by its angle, in place.
 
-    ``rotation`` has alternating cosines and sines. Entries beyond its end, the values, stay as they are.
+    Args:
+        x: queries, keys and then values of one step; one axis.
+        rotation: alternating cosines and sines. Entries of ``x`` beyond its end, the values, stay as they are.
     """
     for i in range(0, len(rotation), 2):
         a, b, cosine, sine = x[i], x[i + 1], rotation[i], rotation[i + 1]
@@ -251,7 +262,10 @@ def exponentials(x: np.ndarray) -> None:
 def activate(x: np.ndarray, activation: int, y: np.ndarray) -> None:
     """Write the activation of a feed-forward's hidden layer ``x`` to ``y (F,)``.
 
-    ``x`` is (F,), or (2 F,) with the gate first; ``activation`` is the number of the nonlinearity.
+    Args:
+        x: the hidden layer, (F,), or (2 F,) with the gate first.
+        activation: the number of the nonlinearity, one of the constants of this module.
+        y: result, (F,).
     """
     half = x.dtype.type(0.5)
     n = len(y)
@@ -277,10 +291,12 @@ def activate(x: np.ndarray, activation: int, y: np.ndarray) -> None:
 def attend_in_block(
     projected: np.ndarray, layer: int, key_value: np.ndarray, row: int, t: int, scores: np.ndarray, context: np.ndarray
 ) -> None:
-    """Write keys and values of step t to the cache, and add the attention contexts of all heads to ``context``.
+    """Write the keys and values of step t to the cache, and add the attention contexts of all heads to ``context``.
+
+    There are L layers, n sequences, H heads of queries and G heads of keys and values.
 
     Args:
-        projected: queries, keys and values of the step in this layer.
+        projected: queries, keys and values of the step in this layer, ((H + 2 G) d_head,).
         layer: index of the layer.
         key_value: keys and values, (L, 2, n, G, capacity, d_head).
         row: index of the sequence in it.
@@ -381,7 +397,7 @@ def take_step(
 
 @compiled(any_order=True)
 def draw_symbol(outputs: np.ndarray, n_symbols: int, may_end: bool, uniform: float) -> int:
-    """Draw one of V symbols, or the end, by the inverse cdf at ``uniform``.
+    """Draw one of V symbols, or the end, by the inverse cdf at ``uniform``; the end is returned as the number V.
 
     Args:
         outputs: P outputs: first V logits and, if there is an end, last the logit of its probability.
@@ -420,10 +436,18 @@ def draw_steps(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw T symbols of each of n sequences, each of which is the input of the next step.
 
+    They are read in their window and, for N - n sequences, in the next one, which overlaps it.
+
     Args:
         row_ids: row of each sequence's first input in ``inputs``, (n,).
         uniform: random numbers from 0 to 1, (T, n).
-        pending, key_value, t, pending_ahead, key_value_ahead, t_ahead, inputs: see ``take_step``.
+        pending: sums of what earlier inputs contribute to each of the next p steps, (n, p d).
+        key_value: keys and values of L layers and G heads, (L, 2, n, G, capacity, d_head), to which the steps add
+            theirs.
+        t: how many steps came before in the window.
+        pending_ahead, key_value_ahead, t_ahead: the same for the next window; ``pending_ahead`` is (0, p d) if that
+            window has not begun.
+        inputs: contributions of each of R possible inputs to its own step and to the next p, (R, d + p d).
         head: weights of the output layer, (P, d).
         head_bias: bias of the output layer, (P,).
         n_symbols: V, the number of symbols, whose logits are the first outputs.

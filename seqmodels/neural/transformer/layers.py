@@ -28,7 +28,7 @@ class FeedForward(nn.Module):
     Args:
         d_model: width of inputs and outputs.
         d_feedforward: width of the hidden layer (of each half of the gated kind).
-        activation: σ, or ``"swiglu"``.
+        activation: name of σ, or ``"swiglu"``.
         bias: True for linear maps with a bias.
     """
 
@@ -45,15 +45,18 @@ class FeedForward(nn.Module):
 def default_width(d_model: int, activation: Activation) -> int:
     """Return the default width of the feed-forward's hidden layer: ``4 d``, or for ``"swiglu"`` about ``8 d / 3``.
 
-    The latter is rounded up to a multiple of 8. The gated kind has three matrices instead of two, so both widths give
-    about as many weights.
+    d is ``d_model``. The latter is rounded up to a multiple of 8. The gated kind has three matrices instead of two, so
+    both widths give about as many weights.
     """
     return 4 * d_model if activation != "swiglu" else -(-8 * d_model // 24) * 8
 
 
 def activate(hidden: Tensor, activation: Activation) -> Tensor:
-    """Return the activation (..., F) of a feed-forward's ``hidden`` layer, (..., F) or (..., 2 F) with the gate
-    first.
+    """Apply the activation of a feed-forward layer to its hidden values, and return the result, (..., F).
+
+    Args:
+        hidden: hidden values, (..., F); for ``"swiglu"`` (..., 2 F), with the gate first.
+        activation: name of the activation.
     """
     match activation:
         case "relu":
@@ -93,12 +96,12 @@ squared_relu: Callable[[Tensor], Tensor] = SquaredReLU.apply
 
 
 class RMSNorm(nn.Module):
-    """The norm ``y = gain * x / sqrt(mean(x²) + ε)`` (Zhang and Sennrich, 2019).
+    """The norm ``y = gain * x / sqrt(mean(x²) + ε)`` (Zhang and Sennrich, 2019), which does not subtract the mean.
 
     On a CPU torch's own is several times slower than these four operations.
 
     Args:
-        shape: shape of the gain. Its last entry is the width that is normalised: ``d``, or ``n_heads, 1, d_head`` for
+        shape: shape of the gain. Its last entry is the width that is normalized: ``d``, or ``n_heads, 1, d_head`` for
             one gain per head.
         affine: True to learn the gain; without it there are no parameters.
         epsilon: ε, in squared units of the input.
@@ -124,7 +127,7 @@ class Residual(nn.Module):
       OLMo 2, 2025).
 
     Args:
-        placement: where the norm is applied.
+        placement: where the norm is applied, one of these three.
         norm: the norm itself.
         p: fraction of f's output that is dropped in training.
     """
@@ -139,9 +142,11 @@ class Residual(nn.Module):
         return self.norm(x) if self.placement == "pre" else x
 
     def add(self, x: Tensor, update: Tensor) -> Tensor:
-        """Return the residual sum of ``x`` and the sublayer's output ``update``, both (B, T, d), after dropout.
+        """Return the sum of a sublayer's input and output, (B, T, d), with dropout, and the norm where it belongs.
 
-        The norm is applied where ``placement`` says.
+        Args:
+            x: input of the sublayer, (B, T, d).
+            update: output of the sublayer, (B, T, d), to which dropout is applied.
         """
         if self.placement == "residual":
             return x + dropout(self.norm(update), self.p, self.training)

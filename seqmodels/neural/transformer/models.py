@@ -32,19 +32,28 @@ class Transformer(TransformerArguments, NeuralModel):
         n_layers: number of blocks of attention and feed-forward.
         n_heads: number of heads of attention, which must divide ``d_model``. ``"auto"``: the largest divisor whose
             heads have a width of at least 32.
+        d_feedforward: width of the feed-forward's hidden layer; None: ``4 d_model`` (``8/3 d_model`` under
+            ``"swiglu"``).
+        norm: place of the norms, ``"pre"``, ``"post"`` or ``"residual"``, as ``TransformerArguments`` explains.
+        activation: activation of the feed-forward: ``"gelu"``, ``"gelu-tanh"``, ``"relu"``, ``"relu2"`` (its square) or
+            ``"swiglu"``.
+        positions: how positions are represented: ``"sinusoidal"``, ``"learned"``, ``"binary"``, ``"rotary"``,
+            ``"alibi"``, ``"t5"`` or None, as ``TransformerArguments`` explains.
+        window: number of steps that each layer looks back, the step itself among them; None: all steps.
         context: number of steps that it sees at once; longer sequences are read in windows.
         stride: number of steps from a window to the next in scoring and generation; None: half the context. The cost of
             a long sequence is proportional to context / stride. With ``stride=context`` windows do not overlap, and the
             first steps of a window have seen little.
-        dropout: fraction that is dropped in training from the inputs and from what every sublayer adds; ``"auto"`` as
-            for ``LSTM``.
+        dropout: fraction that is dropped in training from the inputs and from what every sublayer adds; ``"auto"``:
+            from 0 to 0.3, by the number of passes over the data (see ``LSTM``).
         convolution_lags: number of earlier steps that a causal convolution adds to each step's embedding (after So et
             al. 2021 and Peng et al. 2023); within the context only.
         architecture: a ``TransformerArchitecture``: the rarer options, such as tied embeddings or the kind of norms.
 
-    The other arguments are described at ``TransformerArguments``, ``TrainingOptions`` and ``SequenceModel``. The
-    defaults learned characters fastest on one core (``experiments/tuning.py``): convolution of the inputs, rotary
-    embedding instead of sinusoids, a squared ReLU, no biases, and layers that add nothing at first.
+    Learning rate, batch size and limits of training are described at ``TrainingOptions``; encoding, observation, seed,
+    device and precision at ``SequenceModel``. The defaults learned characters fastest on one core
+    (``experiments/tuning.py``): convolution of the inputs, rotary embedding instead of sinusoids, a squared ReLU, no
+    biases, and layers that add nothing at first.
     """
 
     dropout: Any = "auto"  # or a float
@@ -62,7 +71,7 @@ class Transformer(TransformerArguments, NeuralModel):
     _renamed: ClassVar[Mapping[str, str]] = {"previous": "convolution_lags"}
 
     def attention(self, X: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
-        """Return, for each sequence, the self-attention weights ``(T, T)`` of each step on the inputs before it.
+        """Return, for each sequence, the self-attention weights ``(T, T)`` of its T steps on the inputs before them.
 
         Row t belongs to the prediction of step t. Column s belongs to the input that was read for step s, which is step
         s - 1, or the start for s = 0. Each row sums to one. Weights of later steps are zero, and so are, in a sequence
@@ -136,17 +145,26 @@ class TransformerSeq2Seq(TransformerArguments, NeuralModel):
         n_layers: number of blocks of the encoder, and as many of the decoder.
         n_heads: number of heads of attention, which must divide ``d_model``. ``"auto"``: the largest divisor whose
             heads have a width of at least 32.
+        d_feedforward: width of the feed-forward's hidden layer; None: ``4 d_model`` (``8/3 d_model`` under
+            ``"swiglu"``).
+        norm: place of the norms, ``"pre"``, ``"post"`` or ``"residual"``, as ``TransformerArguments`` explains.
+        activation: activation of the feed-forward: ``"gelu"``, ``"gelu-tanh"``, ``"relu"``, ``"relu2"`` (its square) or
+            ``"swiglu"``.
+        positions: how positions are represented: ``"sinusoidal"``, ``"learned"``, ``"binary"``, ``"rotary"``,
+            ``"alibi"``, ``"t5"`` or None, as ``TransformerArguments`` explains.
+        window: number of steps that each layer looks back, the step itself among them, and in the encoder to both
+            sides;
+            None: all steps.
         dropout: fraction that is dropped in training from the inputs and from what every sublayer adds.
         max_length: length of the longest sequence that learned and binary positions can represent, in encoded steps.
         convolution_lags: number of earlier steps that a causal convolution adds to each step's embedding, in source and
-            target, as in ``Transformer``. In pairs this default matters most by far
-            (``experiments/spelling_tuning.py``).
+            target. In pairs this default matters most by far (``experiments/spelling_tuning.py``).
         source_encoding: how sources are read; ``"auto"``: as the targets if both are of one kind, and otherwise as
             ``encoding="auto"`` would.
         architecture: a ``TransformerSeq2SeqArchitecture``: the rarer options, such as tied embeddings.
 
-    The other arguments are described at ``TransformerArguments``, ``TrainingOptions`` and ``SequenceModel``. The
-    defaults are those of ``Transformer``.
+    Learning rate, batch size and limits of training are described at ``TrainingOptions``; encoding, observation, seed,
+    device and precision at ``SequenceModel``. The defaults are those of ``Transformer``.
     """
 
     n_layers: int = 2
@@ -179,7 +197,9 @@ class TransformerSeq2Seq(TransformerArguments, NeuralModel):
         return self.max_length
 
     def align(self, X: Any, y: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
-        """Return, for each pair, the cross-attention weights ``(S_y, S_x)`` of each encoded step of y on those of x.
+        """Return, for each pair, the cross-attention weights ``(S_y, S_x)`` of the steps of y on those of x.
+
+        S_y and S_x count steps as the model reads them (bytes for text, for example).
 
         Args:
             X: sources.

@@ -28,7 +28,7 @@ class TransformerNetwork(Network[TransformerState]):
     Args:
         config: the configuration of the stack of blocks.
         max_length: the longest sequence, if known; learned positions need it.
-        convolution_lags: how many earlier inputs are added to each, see ``ShortConvolution``.
+        convolution_lags: how many earlier inputs a causal convolution adds to each, see ``ShortConvolution``.
 
     >>> import torch
     >>> network = TransformerNetwork(TransformerConfig(d_model=8, n_heads=2, positions="rotary"))
@@ -52,7 +52,10 @@ class TransformerNetwork(Network[TransformerState]):
         return list(self.decoder)
 
     def start(self, n: int, source: Source | None = None) -> TransformerState:
-        """Return the state of n sequences before the first step: an empty cache, and zeros for the inputs before it."""
+        """Return the state of n sequences before the first step: an empty cache, and zeros for earlier inputs.
+
+        The cache holds keys and values. ``source`` is ignored.
+        """
         return self.decoder.empty_cache(n), self.previous.start(n)
 
     def forward(self, inputs: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
@@ -64,7 +67,9 @@ class TransformerNetwork(Network[TransformerState]):
     def self_attention_weights(self, inputs: Tensor, layer: int) -> Tensor:
         """Return the weights (B, H, T, T) of input t on input s in each of H heads of a layer.
 
-        ``inputs`` (B, T, d) begin a sequence.
+        Args:
+            inputs: T embedded inputs that begin B sequences, (B, T, d).
+            layer: number of the layer, from 0.
         """
         x = self.previous(inputs, self.previous.start(len(inputs)))[0]
         return self.decoder.self_attention_weights(self.positions(x, 0), layer)
@@ -102,7 +107,8 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
     Args:
         config: the configuration of the encoder and of the decoder; each has ``n_layers``.
         max_length: the longest sequence, if known; learned positions need it.
-        convolution_lags: how many earlier inputs are added to each, in source and target, see ``ShortConvolution``.
+        convolution_lags: how many earlier inputs a causal convolution adds to each, in source and target, see
+            ``ShortConvolution``.
     """
 
     reads_source = True
@@ -121,14 +127,17 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
 
     @property
     def units(self) -> list[nn.Module]:
-        """The encoder's blocks only, since the decoder's blocks read the source before they compute."""
+        """The encoder's blocks, whose weights several processes may gather one block at a time.
+
+        The decoder's blocks are not among them, since they read the source before they compute.
+        """
         return list(self.encoder)
 
     def start(self, n: int, source: Source | None = None) -> Seq2SeqState:
-        """Return the state of n sequences before the first step.
+        """Return the state of n sequences before the first step, after the encoder has read the source.
 
-        It is an empty cache, zeros for the inputs before the first, each layer's keys and values of the source, and its
-        mask.
+        It is an empty key-value cache, zeros for the inputs before the first, each layer's keys and values of the
+        source, and the source's mask. ``source`` must not be None.
         """
         assert source is not None, "an encoder needs a source"
         values = source.values.masked_fill(~source.mask[..., None], 0.0)
@@ -147,7 +156,10 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
     def attention_weights(self, inputs: Tensor, state: Seq2SeqState, layer: int = -1) -> Tensor:
         """Return the cross-attention weights (B, H, T, S) of T steps on S source steps, in H heads of a layer.
 
-        ``inputs`` (B, T, d) are the inputs of the steps, and ``state`` is the state before them.
+        Args:
+            inputs: embedded inputs of the steps of B sequences, (B, T, d).
+            state: state before the first of them.
+            layer: number of the decoder's layer; a negative one counts from the last.
         """
         cache, recent, prepared, source_mask = state
         x = self.positions(self.previous(inputs, recent)[0], cached_length(cache))

@@ -26,7 +26,7 @@ RowFunction = Callable[[Tensor], Tensor]  # (n, d) -> (n, d')
 
 @dataclass(frozen=True)
 class PackedLinear:
-    """A linear map ``x W + b`` of a single step.
+    """A linear map ``x W + b`` of a single step, on plain tensors.
 
     Attributes:
         weight: W, ``(in, out)``.
@@ -38,11 +38,11 @@ class PackedLinear:
 
     @classmethod
     def from_linear(cls, linear: nn.Linear) -> PackedLinear:
-        """Return the same map as ``linear``, without a copy."""
+        """Return the same map as the layer ``linear``, whose weights it shares without a copy."""
         return cls(linear.weight.detach().t(), None if linear.bias is None else linear.bias.detach())
 
     def rearranged(self, order: Tensor, factor: Tensor) -> PackedLinear:
-        """Return the map whose output i is output ``order[i]`` of this one times ``factor[i]``."""
+        """Return the map whose output i is output ``order[i]`` of this one times ``factor[i]``; both are ``(out,)``."""
         bias = None if self.bias is None else self.bias[order] * factor
         return PackedLinear((self.weight.t()[order] * factor.unsqueeze(1)).t(), bias)
 
@@ -70,14 +70,14 @@ class PackedLinear:
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """The order of a packed projection's outputs: H heads of queries, then G heads of keys, then G of values.
+    """The order of the outputs of a packed projection: H heads of queries, then G heads of keys, then G of values.
 
     Attributes:
         n_heads: H.
         n_key_heads: G.
         d_head: width of a head.
-        paired: True if the two entries of a query or key that are rotated together, i and i + d_head / 2, are made
-            neighbours.
+        paired: True if the two entries of a query or key that rotary embedding rotates together, i and i + d_head / 2,
+            are made neighbours.
     """
 
     n_heads: int
@@ -94,24 +94,33 @@ class HeadLayout:
         return self.n_heads + self.n_key_heads
 
     def order(self) -> Tensor:
-        """Return, for each output of the packed projection, the index of that output in ``SelfAttention.project``."""
+        """Return, for each output of the packed projection, its index among the outputs of ``SelfAttention.project``.
+
+        Both project to queries, keys and values.
+        """
         entries = torch.arange((self.n_rotated + self.n_key_heads) * self.d_head).view(-1, self.d_head)
         return torch.cat([self.pair(entries[: self.n_rotated]), entries[self.n_rotated :]]).flatten()
 
     def scales(self, like: Tensor) -> Tensor:
-        """Return a factor for each output: ``1 / √d_head`` for queries, which scales the scores, and else 1."""
+        """Return a factor for each output of the packed projection: ``1 / √d_head`` for queries, and else 1.
+
+        The factor of queries scales the attention scores. ``like`` gives dtype and device.
+        """
         scales = like.new_ones((self.n_rotated + self.n_key_heads) * self.d_head)
         scales[: self.n_heads * self.d_head] = self.d_head**-0.5
         return scales
 
     def pair(self, x: Tensor) -> Tensor:
-        """Return ``x (..., d_head)`` with the entries that are rotated together as neighbours, if ``paired``."""
+        """Return ``x (..., d_head)`` with entries that rotary embedding rotates together adjacent, if ``paired``."""
         return x.unflatten(-1, (2, -1)).mT.flatten(-2) if self.paired else x
 
     def rotation_factors(self, rotation: Rotation) -> Tensor:
-        """Return complex factors for all pairs of outputs at T steps, ``(T, (H + 2 G) d_head / 2)``, with 1 for values.
+        """Return complex factors that rotate all pairs of outputs at T steps, ``(T, (H + 2 G) d_head / 2)``.
 
-        ``rotation`` has cosines and sines, ``(T, d_head)`` each.
+        H is the number of heads of queries and G of keys; factors of values are 1.
+
+        Args:
+            rotation: cosines and signed sines of rotary embedding, ``(T, d_head)`` each.
         """
         cosine, sine = (part.chunk(2, -1)[1] for part in rotation)
         factor = torch.complex(cosine, sine)  # (T, d_head / 2)
@@ -119,7 +128,13 @@ class HeadLayout:
 
 
 class PackedHeadNorm:
-    """The norm ``gain * x / sqrt(mean(x²) + ε)`` of each head of queries and keys, in place."""
+    """The norm ``gain * x / sqrt(mean(x²) + ε)`` of each head of queries and keys, in place.
+
+    Args:
+        norm: the norm whose gain and ε are used.
+        layout: order of the outputs of the packed projection.
+        like: tensor that gives dtype and device.
+    """
 
     def __init__(self, norm: RMSNorm, layout: HeadLayout, like: Tensor) -> None:
         self.width = layout.n_rotated * layout.d_head
@@ -130,7 +145,10 @@ class PackedHeadNorm:
             self.gain *= layout.pair(norm.weight.detach().flatten(1))
 
     def __call__(self, x: Tensor) -> None:
-        """Normalise the queries and keys in ``x (n, (H + 2 G) d_head)``, in place."""
+        """Normalize the queries and keys of n steps in place, in the outputs of a packed projection.
+
+        ``x (n, (H + 2 G) d_head)`` has H heads of queries, then G of keys, then G of values, which stay as they are.
+        """
         heads = x.narrow(1, 0, self.width).view(len(x), *self.gain.shape)
         size = torch.linalg.vector_norm(heads, dim=-1, keepdim=True).hypot_(self.epsilon_root)
         heads.div_(size).mul_(self.gain)
@@ -138,7 +156,9 @@ class PackedHeadNorm:
 
 @dataclass(frozen=True)
 class PackedBlock:
-    """One block ``x + attention(norm(x))``, ``x + feedforward(norm(x))`` in evaluation, on plain tensors.
+    """One block ``x + attention(norm(x))``, ``x + feedforward(norm(x))`` of a Transformer, on plain tensors.
+
+    It is for single steps in evaluation.
 
     Attributes:
         attention_norm: norm before attention.
@@ -160,7 +180,12 @@ class PackedBlock:
 
     @classmethod
     def from_block(cls, block: TransformerBlock, layout: HeadLayout) -> PackedBlock:
-        """Return the packed weights of a block that has ``norm="pre"`` and no cross-attention."""
+        """Return the packed weights of a block that has ``norm="pre"`` and no cross-attention.
+
+        Args:
+            block: the block.
+            layout: order of the outputs of the packed projection to queries, keys and values.
+        """
         attention = block.attention
         feedforward = block.feedforward
         like = attention.project.weight.detach()
@@ -179,7 +204,7 @@ class PackedBlock:
 def gain_and_shift(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gain and shift of a ``LayerNorm`` or ``RMSNorm``, ``(d,)`` each; ones and zeros if it has none.
 
-    ``like (d,)`` gives their dtype and device.
+    ``like (d,)`` gives their dtype, device and width.
     """
     assert isinstance(norm, nn.LayerNorm | RMSNorm), "there are two kinds of norms"
     gain: Tensor | None = norm.weight
@@ -199,9 +224,10 @@ def packed_norm(norm: nn.Module, like: Tensor) -> RowFunction:
 
 
 def _packed_rms_norm(norm: RMSNorm, like: Tensor) -> RowFunction:
-    """Return an ``RMSNorm`` as a function that needs few operations.
+    """Return an ``RMSNorm`` as a function of rows ``(n, d)`` that needs few operations.
 
-    It uses that ``sqrt(mean(x²) + ε)`` is ``hypot(|x|, sqrt(d ε)) / sqrt(d)``.
+    It uses that ``sqrt(mean(x²) + ε)`` is ``hypot(|x|, sqrt(d ε)) / sqrt(d)``. ``like (n, d)`` gives width, dtype and
+    device.
     """
     d = like.shape[1]
     epsilon_root = like.new_tensor((d * norm.epsilon) ** 0.5)

@@ -30,13 +30,13 @@ class PlainAttentionNetwork(Network[TransformerState]):
     With several heads, each part of ``d = d_head`` entries does this by itself. There are no projections, norms,
     feed-forward layers or residual connections, so a layer has no parameters except a learned bias of scores
     (``positions="t5"``). Rotary embedding rotates only the vectors that are multiplied, not the vectors that are
-    summed. The state is the same as in ``TransformerNetwork``.
+    summed. The state is the key-value cache, and the last ``convolution_lags`` inputs.
 
     Args:
         config: the configuration, of which the width, layers, heads of queries, positions, window and dropout are used.
         scale_scores: True to divide scores by the root of a head's width.
         max_length: the longest sequence, if known; learned positions need it.
-        convolution_lags: how many earlier inputs are added to each, see ``ShortConvolution``.
+        convolution_lags: how many earlier inputs a causal convolution adds to each, see ``ShortConvolution``.
 
     >>> import torch
     >>> config = TransformerConfig(d_model=2, n_layers=1, n_heads=1, positions=None, dropout=0.0)
@@ -70,7 +70,10 @@ class PlainAttentionNetwork(Network[TransformerState]):
         self.score_bias = make_score_bias(config.positions, config.n_query_heads, causal=True)
 
     def start(self, n: int, source: Source | None = None) -> TransformerState:
-        """Return the state of n sequences before the first step: an empty cache, and zeros for the inputs before it."""
+        """Return the state of n sequences before the first step: an empty cache, and zeros for earlier inputs.
+
+        The cache holds keys and values. ``source`` is ignored.
+        """
         recent = self.previous.start(n)
         empty = recent.new_zeros(n, self.config.n_query_heads, 0, self.config.d_head)
         return (tuple((empty, empty) for _ in range(self.config.n_layers)), 0, FillLevel(0)), recent
@@ -94,7 +97,9 @@ class PlainAttentionNetwork(Network[TransformerState]):
     def self_attention_weights(self, inputs: Tensor, layer: int) -> Tensor:
         """Return the weights (B, H, T, T) of input t on input s in each of H heads of a layer.
 
-        ``inputs`` (B, T, d) begin a sequence.
+        Args:
+            inputs: T embedded inputs that begin B sequences, (B, T, d).
+            layer: number of the layer, from 0.
         """
         x = self.positions(self.previous(inputs, self.previous.start(len(inputs)))[0], 0)
         mask, rotation = self._mask(x, 0, explicit=True)
@@ -104,7 +109,13 @@ class PlainAttentionNetwork(Network[TransformerState]):
         return cast(Tensor, weights)
 
     def _mask(self, x: Tensor, n_past: int, *, explicit: bool) -> tuple[AttentionMask, Rotation | None]:
-        """Return the mask of all layers, and the rotation or None, for inputs x (B, T, d) after ``n_past`` others."""
+        """Return the attention mask of all layers, and the rotation of rotary embedding or None, for T new steps.
+
+        Args:
+            x: inputs of the steps, (B, T, d).
+            n_past: number of steps in the key-value cache before them.
+            explicit: True to compute attention by single products instead of torch's fused kernel.
+        """
         mask = self.mask_builder.build(x, n_past, None, self.score_bias, explicit=explicit)
         return mask, None if self.rotary is None else self.rotary(x, n_past)
 

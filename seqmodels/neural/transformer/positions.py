@@ -37,7 +37,12 @@ class Positions(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """Return inputs ``x`` (B, T, d), at positions ``offset``, ``offset + 1``, ..., with their positions added."""
+        """Return inputs of T steps with their positions added, (B, T, d).
+
+        Args:
+            x: the inputs, (B, T, d).
+            offset: position of the first step; the others follow.
+        """
 
 
 class NoPositions(Positions):
@@ -50,8 +55,8 @@ class NoPositions(Positions):
 class SinusoidalPositions(Positions):
     """Sinusoids ``p_t[2i] = sin(t / 10000^(2i/d))``, ``p_t[2i+1] = cos(t / 10000^(2i/d))`` (Vaswani et al., 2017).
 
-    Nothing is learned, and there is no longest sequence. Sinusoids have amplitude one, so inputs should have entries of
-    order one too.
+    They are added to the inputs of width d. Nothing is learned, and there is no longest sequence. Sinusoids have
+    amplitude one, so inputs should have entries of order one too.
 
     Args:
         d_model: width of the inputs.
@@ -66,8 +71,9 @@ class SinusoidalPositions(Positions):
         self.register_buffer("table", table, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Apply a conversion ``fn`` to all tensors; in another precision the table is computed anew, not rounded
-        twice.
+        """Apply a conversion ``fn`` to all tensors of the module; in another precision compute the table anew.
+
+        Otherwise the table would be rounded twice. This overrides the method that torch calls for ``to``.
         """
         previous_dtype = self.table.dtype
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -87,7 +93,7 @@ class SinusoidalPositions(Positions):
 
 
 class LearnedPositions(Positions):
-    """Learned positions: ``p_t`` is row t of a table.
+    """Learned positions that are added to the inputs: ``p_t`` is row t of a table.
 
     Args:
         d_model: width of the inputs.
@@ -100,7 +106,7 @@ class LearnedPositions(Positions):
         nn.init.normal_(self.table, std=0.02)
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """Return ``x`` (B, T, d) with rows of the table added, from position ``offset`` on.
+        """Return inputs of T steps, (B, T, d), with rows of the table added, from position ``offset`` on.
 
         Raises:
             ValueError: if a position is past the last row.
@@ -115,7 +121,7 @@ class LearnedPositions(Positions):
 class BinaryPositions(Positions):
     """Learned positions ``p_t = W b_t``, where ``b_t`` are the binary digits of t as -1 and +1, lowest first.
 
-    W has a column for each digit, where a learned table has a row for each position.
+    They are added to the inputs. W has a column for each digit, where a learned table has a row for each position.
 
     Args:
         d_model: width of the inputs.
@@ -130,7 +136,7 @@ class BinaryPositions(Positions):
         nn.init.normal_(self.map, std=n_digits**-0.5)  # so that p_t is of order one
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """Return ``x`` (B, T, d) with the positions from ``offset`` on added.
+        """Return inputs of T steps, (B, T, d), with the positions from ``offset`` on added.
 
         Raises:
             ValueError: if a position is ``max_length`` or later.
@@ -145,6 +151,12 @@ class BinaryPositions(Positions):
 
 def make_positions(kind: PositionKind, d_model: int, max_length: int | None = None) -> Positions:
     """Return the module that adds positions of this kind to the inputs, ``NoPositions`` if they act in attention.
+
+    Args:
+        kind: ``"sinusoidal"``, ``"learned"`` or ``"binary"``; the kinds ``"rotary"``, ``"alibi"`` and ``"t5"`` act in
+            attention; None: no positions.
+        d_model: width of the inputs.
+        max_length: length of the longest sequence, if known.
 
     Raises:
         ValueError: if the kind is unknown, or ``"learned"`` without ``max_length``.
@@ -171,7 +183,14 @@ def _too_long(end: int, max_length: int, what: str) -> ValueError:
 
 
 def sinusoids(offset: int, length: int, d_model: int, *, like: Tensor) -> Tensor:
-    """Return sinusoidal positions (length, d_model) from ``offset`` on, with the type and device of ``like``."""
+    """Return the sinusoidal positions ``sin`` and ``cos`` of ``t / 10000^(2 i / d)`` in turn, (length, d_model).
+
+    Args:
+        offset: the first position t.
+        length: number of positions.
+        d_model: width d.
+        like: tensor that gives dtype and device.
+    """
     if like.is_meta:  # to compute with shapes alone torch loads its tracer, which takes more than a second
         return like.new_empty(length, d_model)
     angles = _angles(offset, length, d_model, like=like)
@@ -202,14 +221,19 @@ class ScoreBias(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, distance: Tensor) -> Tensor:
-        """Return the bias of each score (H, T, S), given ``distance`` (T, S), the query's position minus the key's."""
+        """Return the bias of each attention score (H, T, S), for H heads, T queries and S keys.
+
+        Args:
+            distance: position of the query minus position of the key, whole numbers, (T, S).
+        """
 
 
 class AlibiBias(ScoreBias):
-    """The bias ``-m_h |i - j|`` of head h = 1 .. H, with slopes ``m_h = 2^(-8 h / H)`` (Press, Smith and Lewis, 2022).
+    """The bias ``-m_h |i - j|`` of the attention scores of query i and key j in head h = 1 .. H, called ALiBi.
 
-    If H is not a power of two, the slopes are, as in the authors' code, first the slopes of the next lower power and
-    then every second slope of the next higher power. In an encoder the bias is the same on both sides.
+    It is by Press, Smith and Lewis (2022). The slopes are ``m_h = 2^(-8 h / H)``. If H is not a power of two, they are,
+    as in the authors' code, first the slopes of the next lower power and then every second slope of the next higher
+    power. In an encoder the bias is the same on both sides.
 
     Args:
         n_heads: H.
@@ -226,7 +250,7 @@ class AlibiBias(ScoreBias):
 
 
 class T5Bias(ScoreBias):
-    """A learned bias for each head and bucket of distances (Raffel et al., 2020), starting at zero.
+    """A learned bias of attention scores for each head and bucket of distances (Raffel et al., 2020), starting at zero.
 
     Half of the buckets hold one distance each. The others hold ever wider ranges up to ``max_distance``, and the last
     one holds all distances beyond. A stack has one table for all its layers. Scores are scaled by ``1 / √d_head``,
@@ -252,7 +276,13 @@ class T5Bias(ScoreBias):
 
 
 def make_score_bias(kind: PositionKind, n_heads: int, *, causal: bool) -> ScoreBias | None:
-    """Return the bias that positions of this kind add to attention scores, or None for kinds that add none."""
+    """Return the bias that positions of this kind add to attention scores, or None for kinds that add none.
+
+    Args:
+        kind: kind of positions; ``"alibi"`` and ``"t5"`` add a bias.
+        n_heads: number of heads.
+        causal: True if keys are never later than queries.
+    """
     match kind:
         case "alibi":
             return AlibiBias(n_heads)
@@ -262,7 +292,7 @@ def make_score_bias(kind: PositionKind, n_heads: int, *, causal: bool) -> ScoreB
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
-    """Return the slopes ``2^(-8 h / H)`` for h from 1 to H; see ``AlibiBias`` for other H than powers of two."""
+    """Return ALiBi's slopes ``2^(-8 h / H)`` of heads h = 1 .. H; see ``AlibiBias`` for other H than powers of 2."""
     lower = 1 << (n_heads.bit_length() - 1)
     slopes = [2.0 ** (-8 * h / lower) for h in range(1, lower + 1)]
     between = [2.0 ** (-4 * h / lower) for h in range(1, 2 * lower + 1, 2)]
@@ -270,10 +300,15 @@ def alibi_slopes(n_heads: int) -> list[float]:
 
 
 def t5_buckets(distance: Tensor, n_buckets: int, max_distance: int, *, causal: bool) -> Tensor:
-    """Return the bucket of each distance (query minus key, whole numbers), in the shape of ``distance``.
+    """Return T5's bucket of each distance of query and key, in the shape of ``distance``.
 
-    Half of the buckets hold one distance each; the others are spaced logarithmically up to ``max_distance``. With
-    ``causal`` no distance is negative; otherwise half of the buckets are for negative ones.
+    Half of the buckets hold one distance each; the others are spaced logarithmically up to ``max_distance``.
+
+    Args:
+        distance: position of the query minus position of the key, whole numbers.
+        n_buckets: number of buckets.
+        max_distance: all distances from here on share the last bucket.
+        causal: True if no distance is negative; otherwise half of the buckets are for negative ones.
     """
     n = n_buckets if causal else n_buckets // 2
     n_exact = n // 2
@@ -288,7 +323,7 @@ def t5_buckets(distance: Tensor, n_buckets: int, max_distance: int, *, causal: b
 
 
 class RotaryEmbedding(nn.Module):
-    """The rotations of queries and keys by their positions (Su et al., 2021, *RoFormer*).
+    """The rotations of queries and keys by angles proportional to their positions (Su et al., 2021, *RoFormer*).
 
     Args:
         d_head: width of heads, even.
@@ -306,7 +341,10 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("sine", sine, persistent=False)
 
     def forward(self, x: Tensor, offset: int = 0) -> Rotation:
-        """Return the rotation of the steps of ``x`` (B, T, d), at positions ``offset``, ``offset + 1``, ..."""
+        """Return cosines and signed sines, (T, d_head) each, of T steps from position ``offset`` on.
+
+        ``x`` (B, T, d) are the inputs, of which the number of steps, type and device are used.
+        """
         end = offset + x.shape[1]
         length = len(self.cosine)
         dtype = compute_dtype(x)
@@ -319,10 +357,15 @@ class RotaryEmbedding(nn.Module):
 
 
 def rotation(offset: int, length: int, d_head: int, *, like: Tensor) -> Rotation:
-    """Return cosines and signed sines (length, d_head) of rotary embedding at positions from ``offset`` on.
+    """Return cosines and signed sines, (length, d_head) each, of rotary embedding at positions from ``offset`` on.
 
     Pair i is rotated by the angle ``t / 10000^(2 i / d_head)`` at position t; its entries are i and i + d_head / 2.
-    ``like`` gives type and device.
+
+    Args:
+        offset: the first position.
+        length: number of positions.
+        d_head: width of heads, even.
+        like: tensor that gives type and device.
     """
     if like.is_meta:  # as in sinusoids
         return like.new_empty(length, d_head), like.new_empty(length, d_head)
@@ -331,9 +374,13 @@ def rotation(offset: int, length: int, d_head: int, *, like: Tensor) -> Rotation
 
 
 def rotate(x: Tensor, by: Rotation) -> Tensor:
-    """Return queries or keys ``x`` (B, H, T, d_head) with each pair of entries rotated by the angle of its position.
+    """Return queries or keys with each pair of entries rotated by the angle of its position, as rotary embedding does.
 
-    Their lengths stay the same. ``by`` has the cosines and signed sines.
+    Their lengths stay the same.
+
+    Args:
+        x: queries or keys of H heads at T steps, (B, H, T, d_head).
+        by: cosines and signed sines, (T, d_head) each, as ``rotation`` returns them.
     """
     cosine, sine = by
     return x * cosine + x.roll(x.shape[-1] // 2, -1) * sine

@@ -49,12 +49,14 @@ class ShortConvolution(nn.Module):
             self.register_buffer("like", torch.empty(0), persistent=False)
 
     def start(self, batch: int) -> Tensor:
-        """Return the inputs before the first step, zeros ``(batch, n, d)``."""
+        """Return the n inputs before the first step of each sequence, zeros ``(batch, n, d)``."""
         like = self.get_buffer("like") if self.map is None else self.map.weight
         return like.new_zeros(batch, self.n_lags, self.d_model)
 
     def forward(self, x: Tensor, recent: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the convolution of inputs ``x (B, T, d)`` that follow ``recent (B, n, d)``, and the last n inputs.
+        """Return the convolution of T inputs, ``(B, T, d)``, and the last n inputs for the next call, ``(B, n, d)``.
+
+        ``x (B, T, d)`` are the inputs, and ``recent (B, n, d)`` the n inputs before them.
 
         >>> layer = ShortConvolution(1, 1)
         >>> _ = nn.init.constant_(layer.map.weight, 10.0)
@@ -99,7 +101,7 @@ _previous_inputs: Callable[[Tensor, int, torch.dtype], Tensor] = _PreviousInputs
 
 
 class IncrementalConvolution:
-    """A ``ShortConvolution`` of n sequences that runs one step at a time.
+    """A ``ShortConvolution`` (``y_t = x_t + Σ_k W_k x_{t-k}``) of n sequences that runs one step at a time.
 
     An input contributes to its own step and to the next p steps. The state, ``pending (n, p d)``, is the sum of the
     contributions of all inputs so far to each of the next p steps.
@@ -121,7 +123,10 @@ class IncrementalConvolution:
         self.input_map = InputMap(weight, weight.new_zeros(weight.shape[1]))
 
     def first_steps(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the convolution of ``inputs (n, T, d)`` that begin a sequence, ``(n, T, d)``, and the state after."""
+        """Return the convolution of T inputs that begin n sequences, ``(n, T, d)``, and the state after, ``(n, p d)``.
+
+        The state is the sum of what the inputs contribute to each of the next p steps. ``inputs`` are ``(n, T, d)``.
+        """
         n, length, d = inputs.shape
         projected = self.input_map(inputs.reshape(-1, d)).view(n, length, 1 + self.n_lags, d)
         total = inputs.new_zeros(n, length + self.n_lags, d)
@@ -130,14 +135,18 @@ class IncrementalConvolution:
         return total[:, :length], total[:, length:].flatten(1)
 
     def pending_after(self, recent: Tensor) -> Tensor:
-        """Return the state ``(n, p d)`` after the last p inputs ``recent (n, p, d)``, oldest first."""
+        """Return the state ``(n, p d)`` after the last p inputs: what they contribute to each of the next p steps.
+
+        ``recent (n, p, d)`` are these inputs, oldest first.
+        """
         return self.first_steps(recent)[1]
 
     def __call__(self, projected: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the output ``(n, d)`` of a step and the state ``(n, p d)`` after it.
+        """Return the convolution's output ``(n, d)`` at one step and the state ``(n, p d)`` after it.
 
-        ``projected (n, d + p d)`` is the ``input_map`` of the step's inputs, which may be overwritten, and ``pending``
-        the state before.
+        Args:
+            projected: ``input_map`` of the step's inputs, ``(n, d + p d)``; it may be overwritten.
+            pending: the state before: what earlier inputs contribute to each of the next p steps, ``(n, p d)``.
         """
         if not self.n_lags:
             return projected, pending

@@ -38,7 +38,8 @@ class TransformerStack(nn.Module):
     networks learn slowly from it.
 
     Args:
-        config: the configuration of the blocks; its positions are used only if they act in attention.
+        config: the configuration of the blocks. Positions of the kinds that act in attention (``"rotary"``,
+            ``"alibi"``, ``"t5"``) are applied here; other kinds must be added to the inputs before.
         max_length: the longest sequence, if known. It limits the cache's buffers and the rotary embedding's table.
         causal: True if no step sees a later one.
         cross: True if every block attends to a source too.
@@ -80,9 +81,11 @@ class TransformerStack(nn.Module):
         return tuple((empty, empty) for _ in self), 0, FillLevel(0)
 
     def prepare(self, source: Tensor, mask: Tensor) -> tuple[KeyValue, ...]:
-        """Return, for each layer, the keys and values of an encoded source (B, S, d) for cross-attention.
+        """Return, for each layer, the keys and values of an encoded source for cross-attention.
 
-        ``mask`` (B, S) is False at padding.
+        Args:
+            source: S encoded steps of B sources, (B, S, d).
+            mask: False at padding, (B, S).
         """
         return tuple(block.cross_attention.prepare(source, mask) for block in self)
 
@@ -97,14 +100,14 @@ class TransformerStack(nn.Module):
         n_blocks: int | None = None,
         cross_queries: list[Tensor] | None = None,
     ) -> tuple[Tensor, KVCache]:
-        """Return the hidden states (B, T, d), and the cache with the steps of ``x`` added.
+        """Return the hidden states (B, T, d), and the key-value cache with the T steps of ``x`` added.
 
         Args:
             x: inputs with their positions, (B, T, d).
-            cache: keys and values of earlier steps.
+            cache: keys and values of earlier steps; None: there are none.
             mask: False at padding of ``x``, (B, T). Only an encoder needs it, since a causal stack never sees padding
                 on the right.
-            prepared: for each layer keys and values of the source.
+            prepared: for each layer keys and values of the source; None without cross-attention.
             source_mask: False at padding of the source, (B, S).
             n_blocks: run only so many blocks, the first ones, without the final norm; None runs all.
             cross_queries: a list to which each block appends the inputs of its cross-attention, (B, T, d).
@@ -157,7 +160,13 @@ class TransformerStack(nn.Module):
     ) -> ForwardPass:
         """Return the masks, positions and cache update that all layers share in one forward pass.
 
-        The arguments are those of ``forward``; ``explicit`` computes attention by single products.
+        Args:
+            x: inputs with their positions, (B, T, d).
+            update: plan of how new keys and values are written to the cache.
+            mask: False at padding of ``x``, (B, T), or None.
+            source_mask: False at padding of the source, (B, S), or None.
+            cross_queries: a list to which each block appends the inputs of its cross-attention, or None.
+            explicit: True to compute attention by single products instead of torch's fused kernel.
         """
         return ForwardPass(
             update,
@@ -168,15 +177,18 @@ class TransformerStack(nn.Module):
         )
 
     def _has_training_sublayers(self, mask: AttentionMask) -> bool:
-        """Return True if ``training_sublayers`` can compute the blocks of this pass, which needs gradients."""
+        """Return True if ``training_sublayers`` can compute the blocks of a pass with this mask, in training."""
         if not (mask.explicit and torch.is_grad_enabled()) or torch.compiler.is_compiling():
             return False
         return has_training_sublayers(self.config) and not (mask.bias is not None and mask.bias.requires_grad)
 
 
 class TransformerBlock(nn.Module):
-    """A Transformer block: self-attention, cross-attention (if ``cross``) and feed-forward, with residual
-    connections.
+    """A Transformer block: self-attention, cross-attention and feed-forward, each with a residual connection.
+
+    Args:
+        config: the configuration of the block.
+        cross: True for cross-attention to a source.
     """
 
     def __init__(self, config: TransformerConfig, *, cross: bool) -> None:
@@ -195,9 +207,9 @@ class TransformerBlock(nn.Module):
         """Return the hidden states (B, T, d) after the block, and the buffers of its keys and values.
 
         Args:
-            x: the inputs, (B, T, d).
-            past: this layer's keys and values of earlier steps.
-            prepared: this layer's keys and values of the source.
+            x: the inputs of T steps, (B, T, d).
+            past: this layer's keys and values of earlier steps, or None.
+            prepared: this layer's keys and values of the source, or None without cross-attention.
             shared: masks, positions and cache update that all layers share.
         """
         if shared.trains:
@@ -225,7 +237,7 @@ class TransformerBlock(nn.Module):
 
 
 def norm_of(config: TransformerConfig) -> nn.Module:
-    """Return a norm of width ``d_model``, as ``config`` describes it."""
+    """Return a new norm of width ``d_model``: a layer norm or an RMS norm, as ``config`` describes it."""
     affine = config.norm_affine
     epsilon = config.norm_epsilon
     return make_norm(config.norm_type, config.d_model, affine=affine, bias=config.bias, epsilon=epsilon)

@@ -1,7 +1,7 @@
 """Steps of a causal Transformer on buffers that stay in place, so that a CUDA graph can be replayed for each step.
 
 On a GPU a step of one sequence is some fifty small kernels, and launching them takes longer than computing them. A
-graph is captured once and launched as a whole (Gray, 2019, *Getting started with CUDA graphs*), but it reads and writes
+graph is captured once and launched as a whole (Grey, 2019, *Getting started with CUDA graphs*), but it reads and writes
 the same memory each time. So the key-value cache has its full length from the start, the step's number is a tensor, and
 keys that are not written yet are masked.
 """
@@ -66,6 +66,11 @@ def capture_cuda_graph(compute: Callable[[], None], device: torch.device) -> Rep
 class StaticStep:
     """One step of n sequences as a computation on fixed tensors: ``compute`` reads the inputs and writes the outputs.
 
+    Args:
+        plain: the stepper whose packed weights are used.
+        n: number of sequences.
+        length: number of steps T that the cache has space for.
+
     Attributes:
         projected: input, contributions of each input to its own step and to the next p, (n, d + p d); see
             ``IncrementalConvolution``.
@@ -97,7 +102,10 @@ class StaticStep:
         self.keys, self.values = keys.mT.unbind(0), values.unbind(0)
 
     def compute(self) -> None:
-        """Run one step of all layers, from the inputs ``projected``, ``t`` and ``pending`` to the outputs, in place."""
+        """Run one step of all layers in place, from the inputs ``projected``, ``t`` and ``pending`` to the outputs.
+
+        The outputs are ``hidden``, ``pending_after`` and the step's own keys and values.
+        """
         plain, buffers = self.plain, self.buffers
         x, pending = plain.convolution(self.projected.clone(), self.pending)
         if plain.position_table is not None:
@@ -115,7 +123,7 @@ class StaticStep:
 
 
 class GraphedStepper(FasterStepper[TransformerState, StepState]):
-    """A stepper that replays a captured CUDA graph for each step; if capturing fails, the steps of ``plain``.
+    """A stepper of a Transformer that replays a captured CUDA graph for each step; if capturing fails, it is ``plain``.
 
     Args:
         plain: the stepper of a network whose sequences, or windows, have a longest length.
@@ -149,7 +157,10 @@ class GraphedStepper(FasterStepper[TransformerState, StepState]):
         return static.hidden.clone(), StepState(cache, t + 1, static.pending_after.clone())
 
     def _loaded(self, state: StepState) -> StepCache | None:
-        """Return the state's cache copied into the buffers of a captured step, or None if capturing fails."""
+        """Copy the keys and values of a state into the buffers of a captured step, and return that cache.
+
+        Return None if capturing fails.
+        """
         n = state.cache.key_value.shape[2]
         free = self.free.setdefault(n, [])
         captured = free.pop() if free else self._captured(n)
@@ -163,7 +174,7 @@ class GraphedStepper(FasterStepper[TransformerState, StepState]):
         return cache
 
     def _captured(self, n: int) -> tuple[StaticStep, Replay] | None:
-        """Return a step of n sequences and its graph, or None if capturing fails, with a warning that says why."""
+        """Return a step of n sequences and its CUDA graph, or None, with a warning, if capturing fails."""
         # Tensors made under inference mode could not be written outside of it.
         with torch.inference_mode(False), torch.no_grad():
             static = StaticStep(self.plain, n, self.plain.max_length or 0)

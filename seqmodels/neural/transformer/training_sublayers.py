@@ -30,7 +30,11 @@ Gradients = tuple[Any, ...]  # one for every argument of ``forward``, or None if
 
 
 def has_training_sublayers(config: TransformerConfig) -> bool:
-    """Return True if the sublayers of a stack with this configuration can be computed here."""
+    """Return True if this module's fused operations can compute the sublayers of a stack with this configuration.
+
+    They need ``norm="pre"`` with layer norms, as many heads of keys as of queries, no ``qk_norm``, no attention
+    dropout, and another activation than ``"swiglu"``.
+    """
     plain_attention = config.n_key_heads == config.n_query_heads and not config.qk_norm
     plain_norm = config.norm == "pre" and config.norm_type == "layer"
     return plain_attention and plain_norm and config.attention_dropout == 0 and config.activation != "swiglu"
@@ -65,9 +69,11 @@ def self_attention_sublayer(
 
 
 def feedforward_sublayer(x: Tensor, feedforward: FeedForward, residual: Residual) -> Tensor:
-    """Return the hidden states (B, T, d) after the feed-forward and its residual connection.
+    """Return the hidden states (B, T, d) after the feed-forward layer and its residual connection.
 
-    ``x`` (B, T, d) are the inputs; the weights are those of the two layers.
+    Args:
+        x: the inputs, (B, T, d).
+        feedforward, residual: the layers whose weights are used.
     """
     y: Tensor = FeedForwardSublayer.apply(  # type: ignore[no-untyped-call]
         x,
@@ -80,7 +86,7 @@ def feedforward_sublayer(x: Tensor, feedforward: FeedForward, residual: Residual
 
 @dataclass(frozen=True)
 class SublayerOptions:
-    """Settings that all sublayers have.
+    """Settings that both kinds of sublayers (attention and feed-forward) have in training.
 
     Attributes:
         epsilon: the layer norm's epsilon.
@@ -109,7 +115,7 @@ def _parameters_of(*layers: nn.Module) -> list[Tensor | None]:
 
 
 class FeedForwardSublayer(torch.autograd.Function):
-    """The autograd function of ``feedforward_sublayer``."""
+    """The autograd function of a feed-forward layer with its norm, dropout and residual connection."""
 
     @staticmethod
     def forward(
@@ -152,7 +158,7 @@ class FeedForwardSublayer(torch.autograd.Function):
 
 
 class SelfAttentionSublayer(torch.autograd.Function):
-    """The autograd function of ``self_attention_sublayer``."""
+    """The autograd function of a self-attention layer with its norm, dropout and residual connection."""
 
     @staticmethod
     def forward(
@@ -223,7 +229,13 @@ class SelfAttentionSublayer(torch.autograd.Function):
 def _normed(
     x: Tensor, gain: Tensor | None, shift: Tensor | None, options: SublayerOptions
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the layer norm (N, d) of ``x`` (B, T, d), for matrix products, and its mean and inverse deviation."""
+    """Return the layer norm of inputs, (N, d), in the dtype of products, and its mean and inverse deviation.
+
+    Args:
+        x: inputs of N = B T steps, (B, T, d).
+        gain, shift: the norm's parameters, (d,), or None.
+        options: epsilon and dtype.
+    """
     out, mean, inverse = torch.native_layer_norm(x.flatten(0, 1), x.shape[2:], gain, shift, options.epsilon)
     return out.to(options.dtype), mean, inverse
 
@@ -260,30 +272,52 @@ def _affine(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def _affine_gradients(
     gradient: Tensor, rows: Tensor, dtype: torch.dtype, has_bias: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the gradients of a linear map's weight and bias in their ``dtype``; the second is None without a bias.
+    """Return the gradients of a linear map's weight, (out, in), and bias, (out,), or None without a bias.
 
-    ``gradient`` (N, out) is that of the map's output, and ``rows`` (N, in) are its inputs.
+    Args:
+        gradient: gradient of the map's outputs at N steps, (N, out).
+        rows: the map's inputs, (N, in).
+        dtype: dtype of the results.
+        has_bias: True if the map has a bias.
     """
     return (gradient.t() @ rows).to(dtype), gradient.sum(0, dtype=dtype) if has_bias else None
 
 
 def _added(x: Tensor, update: Tensor, options: SublayerOptions) -> tuple[Tensor, Tensor | None]:
-    """Return ``x`` plus ``update`` (N, d) after dropout, and the dropout factors or None; ``update`` is overwritten."""
+    """Return ``x`` plus an update after dropout, (B, T, d), and the dropout factors, or None without dropout.
+
+    Args:
+        x: inputs of the sublayer, (B, T, d).
+        update: output of the sublayer at N = B T steps, (N, d), which is overwritten.
+        options: the fraction to drop.
+    """
     kept = keep_factors(x.shape, options.p, update.dtype) if options.p else None
     update = update.view(x.shape) if kept is None else update.view(x.shape).mul_(kept)
     return update.to(x.dtype).add_(x), kept
 
 
 def _dropped(gradient: Tensor, dtype: torch.dtype, kept: Tensor | None) -> Tensor:
-    """Return the gradient (N, d) of an update before its dropout, given the dropout factors ``kept`` or None."""
+    """Return the gradient (N, d) of a sublayer's output before its dropout.
+
+    Args:
+        gradient: gradient after dropout, (B, T, d) with N = B T.
+        dtype: dtype of the result.
+        kept: the dropout factors, or None without dropout.
+    """
     g = gradient.to(dtype)
     return (g if kept is None else g * kept).flatten(0, 1)
 
 
 def _activated(rows: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation) -> tuple[Tensor, Tensor]:
-    """Return ``W x + b`` and its activation, for the N steps x in ``rows``.
+    """Return ``W x + b`` and its activation, (N, F) each, for the N steps x in ``rows`` and a hidden layer of width F.
 
     For a ReLU or its square the first is ``max(W x + b, 0)``, from which the gradient can be computed.
+
+    Args:
+        rows: the steps, (N, d).
+        weight: W, (F, d).
+        bias: b, (F,), or None.
+        activation: name of the activation.
     """
     match activation:
         case "relu" | "relu2":
@@ -298,13 +332,13 @@ def _activated(rows: Tensor, weight: Tensor, bias: Tensor | None, activation: Ac
 
 
 def _through_activation(gradient: Tensor, weight: Tensor, hidden: Tensor, activation: Activation) -> Tensor:
-    """Return the gradient of ``W x + b``, (N, F).
+    """Return the gradient of ``W x + b``, (N, F), the argument of the activation of a feed-forward layer, at N steps.
 
     Args:
         gradient: gradient of the feed-forward's output, (N, d).
         weight: the feed-forward's second map, (d, F).
         hidden: the first result of ``_activated``, (N, F).
-        activation: the activation.
+        activation: name of the activation.
     """
     if activation == "relu2":  # its slope is 2 max(x, 0)
         if _has_fused_products(gradient):
@@ -323,17 +357,23 @@ def _has_fused_products(rows: Tensor) -> bool:
 
 
 def _rotate_in_place(x: Tensor, cosine: Tensor, sine: Tensor, *, back: bool = False) -> None:
-    """Rotate queries or keys ``x`` as ``rotate`` does, in place; with ``back`` by the inverse rotation."""
+    """Rotate queries or keys by the angles of rotary embedding, in place; with ``back`` by the inverse rotation.
+
+    Args:
+        x: queries or keys, (..., T, d_head).
+        cosine, sine: cosines and signed sines, (T, d_head) each.
+        back: True for the inverse rotation.
+    """
     rolled = x.roll(x.shape[-1] // 2, -1)
     x.mul_(cosine).addcmul_(rolled, sine, value=-1 if back else 1)
 
 
 def _split_heads(rows: Tensor, shape: torch.Size, n_heads: int) -> Tensor:
-    """Return rows (N, H d_head) as heads (B H, T, d_head); ``shape`` begins with B and T."""
+    """Return rows of N = B T steps, (N, H d_head), as H heads, (B H, T, d_head); ``shape`` begins with B and T."""
     return rows.view(*shape[:2], n_heads, -1).transpose(1, 2).flatten(0, 1)
 
 
 def _join_heads(heads: Tensor, n_heads: int) -> Tensor:
-    """Return heads (B H, T, d_head) as rows (N, H d_head)."""
+    """Return H heads of T steps, (B H, T, d_head), as rows of N = B T steps, (N, H d_head)."""
     split = heads.view(-1, n_heads, *heads.shape[1:]).transpose(1, 2)  # (B, T, H, d_head)
     return split.reshape(-1, n_heads * heads.shape[-1])

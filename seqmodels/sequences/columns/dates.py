@@ -143,7 +143,7 @@ SEASON_OF_YEARS = DateForm("years that begin in", re.compile(r"(?P<y>\d{4})[-/](
 
 @dataclass(frozen=True)
 class Dates:
-    """A column that was read as dates.
+    """The dates that a column of a table holds, and what was assumed to read them.
 
     Attributes:
         times: the date of each cell, datetime64, with a time zone if the cells have one; NaT where a cell is empty.
@@ -195,7 +195,7 @@ def read_dates(column: pd.Series, *, date_format: str | None = None, is_time: bo
 
 
 def names_no_year(column: pd.Series) -> bool:
-    """Return True if a column holds words of dates without a year, such as months, weekdays or times of day."""
+    """Return True if a column holds words for dates without a year, such as months, weekdays or times of day."""
     import pandas as pd
 
     column = _plain(column)
@@ -206,7 +206,7 @@ def names_no_year(column: pd.Series) -> bool:
 
 
 def are_dates_in_order(words: list[str]) -> bool:
-    """Return True if words are dates or recent years, each after the one before it."""
+    """Return True if all words are dates or recent years, each later than the one before it."""
     import pandas as pd
 
     are_years = all(re.fullmatch(r"(1[89]|20)\d\d", word.strip()) for word in words)
@@ -676,7 +676,11 @@ def dates_in_digits(column: pd.Series) -> Dates | None:
 
 
 def said_of_counted(column: pd.Series) -> str:
-    """Return a sentence for a warning if numbers in a time column are read as counts but could be dates; "" if not."""
+    """Return a sentence for a warning that numbers in a time column are read as counts but could be dates; "" if not.
+
+    Args:
+        column: the column of numbers.
+    """
     if column.dtype.kind == "m":
         return ""
     numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -699,7 +703,7 @@ def names_years(name: str) -> bool:
 
 
 def is_counted(name: str) -> bool:
-    """Return True if ``name``, the name of a time column, suits numbers that count from a start, as ``t`` does."""
+    """Return True if the name of a time column suits numbers that count steps from a start, as ``t`` does."""
     return not re.search(r"year|date|month|^yr$|^ds$|period", name.lower())
 
 

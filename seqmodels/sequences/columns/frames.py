@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 def pandas_frame(data: Any) -> Any:
     """Convert a table or column of polars or Arrow to a pandas frame or series; return other data unchanged.
 
+    Args:
+        data: any object.
+
     Raises:
         ValueError: pyarrow, which the conversion from polars needs, is not installed.
     """
@@ -32,7 +35,10 @@ def pandas_frame(data: Any) -> Any:
 
 
 def frames_of_numbers(items: Sequence[Any]) -> list[Any]:
-    """Return a list in which the columns of every frame are numbers of NumPy; items that are not frames stay unchanged.
+    """Convert the columns of frames among some items to numbers of NumPy; return a list of all items.
+
+    Args:
+        items: frames, and other objects, which stay unchanged.
 
     Raises:
         ValueError: a column does not hold numbers, or a frame has other columns than the first, or in another order.

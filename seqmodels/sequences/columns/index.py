@@ -64,7 +64,7 @@ def times_of_index(index: pd.Index, date_format: str | None = None) -> TimesOfIn
 
 
 def index_left_out(index: pd.Index) -> str:
-    """Return a sentence saying that an index is ignored because its words contain digits but are not dates.
+    """Return a warning that the index of a frame is ignored because its words contain digits but are not dates.
 
     Return "" for any other index.
     """
@@ -82,9 +82,12 @@ def is_called_time(name: Any) -> bool:
 
 
 def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | None] | None:
-    """Return the times in the index of each frame or column of pandas, the name of the times, and their unit.
+    """Return the times in the index of each pandas frame or column, the name of the times, and their unit or None.
 
     Return None if the items are not of pandas, or none has times.
+
+    Args:
+        items: one frame or column for each sequence.
 
     Raises:
         ValueError: some of the frames have times and others have none, or words can be read as dates in two ways.
@@ -113,7 +116,7 @@ def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | No
 
 @dataclass(frozen=True)
 class FrameWithIndex:
-    """A frame whose index was turned into columns.
+    """A table whose index, or levels of it, was turned into columns, with what is known about its times.
 
     Attributes:
         frame: the frame with the new columns; its index numbers the rows.
@@ -135,7 +138,7 @@ class FrameWithIndex:
 def with_index_as_columns(
     frame: pd.DataFrame, of_rows: Iterable[str | None], *, date_format: str | None = None, keys: bool = False
 ) -> FrameWithIndex:
-    """Return the frame with levels of its index as columns: the level of times, and levels named in ``of_rows``.
+    """Turn levels of a table's index into columns: the level that holds times, and those that the caller uses.
 
     The time column has the name of the level, or ``time``.
 

@@ -104,7 +104,7 @@ def with_numbers(
     besides: Iterable[Any] = (),
     is_point_doubtful: bool = False,
 ) -> pd.DataFrame:
-    """Return the frame with each column that holds numbers as text, or as Python objects, turned into numbers of NumPy.
+    """Return a table in which columns that hold numbers as text, or as Python objects, are numbers of NumPy.
 
     A column in which a cell is not a number, or whose decimal sign cannot be told, stays as it is; ``refuse_unread``
     gives the reason. A percentage keeps its figure: 10.5% is 10.5. One warning says which units or currencies were
@@ -190,7 +190,7 @@ def holds_numbers(column: pd.Series) -> bool:
 
 
 def warn_of_codes(frame: pd.DataFrame, columns: Iterable[Any], where: str) -> None:
-    """Warn of a number such as -999 that repeats far from all others of its column and may mean a missing value.
+    """Warn of numbers such as -999 that repeat far from all others of their column and may mean a missing value.
 
     Args:
         frame: the table.
@@ -229,7 +229,11 @@ def _code_in_words(column: pd.Series) -> str:
 
 
 def place_in_frame(row: int) -> str:
-    """Return the words "row ``row`` of the frame" for a message."""
+    """Return the position of a row in words for a message, such as "row 3 of the frame".
+
+    Args:
+        row: number of the row.
+    """
     return f"row {row} of the frame"
 
 
@@ -301,9 +305,12 @@ class _Column:
     bad: tuple[int, str] | None = None
 
     def said(self, of_others: Sign | None) -> list[str]:
-        """Return phrases about what was assumed, each to follow the column's name in a warning; none if nothing was.
+        """Return phrases about what was assumed in reading the column as numbers, each to follow its name in a warning.
 
-        ``of_others`` is the decimal sign in the other columns, or None.
+        The list is empty if nothing was assumed.
+
+        Args:
+            of_others: decimal sign in the other columns, or None.
         """
         words = []
         if "%" in self.after:
@@ -426,10 +433,14 @@ def _read_plain(column: pd.Series) -> _Column | None:
 
 
 def _of_other_writing(column: pd.Series, cells: list[str], known: list[int]) -> _Column | None:
-    """Return the column as invalid at its first cell if all cells are in one of the ambiguous ``OTHER_WRITINGS``.
+    """Return a column marked as invalid if all its cells are in one of the ambiguous notations ``OTHER_WRITINGS``.
 
-    Return None if they are not, or if few cells are distinct. ``cells`` are the texts of all cells, ``known`` the rows
-    that are not missing.
+    The first cell is marked. Return None if they are not, or if few cells are distinct.
+
+    Args:
+        column: the column.
+        cells: texts of all cells.
+        known: indices of the rows that are not missing.
     """
     different = {cells[i] for i in known}
     if len(different) < max(FEWEST_DIFFERENT, len(known) // 2) or OF_TIME.search(str(column.name)):
@@ -443,7 +454,7 @@ def _of_other_writing(column: pd.Series, cells: list[str], known: list[int]) -> 
 def _with_bad_cell(
     parts: list[_Parts | None], known: list[int], unit: tuple[str, str], fitting: list[int]
 ) -> _Column | None:
-    """Return the column as invalid at its first cell that is not a number.
+    """Return a column marked as invalid at its first cell that is not a number.
 
     Return None if too few cells are numbers, so that the column is one of words.
 

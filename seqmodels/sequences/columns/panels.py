@@ -45,7 +45,8 @@ def series_of_rows(frame: pd.DataFrame, time: str, by: str | None, others: Seque
         frame: the table, one row per step, with no time missing.
         time: the time column.
         by: the column that the caller named for this; None if none was named.
-        others: columns that may be chosen if none was named. Only columns of words or integers are.
+        others: columns that may be chosen if none was named; of these, only columns of words or integers are
+            considered.
 
     Raises:
         ValueError: times repeat or go back, and not exactly one column separates them; the message names candidates.
@@ -134,9 +135,11 @@ def candidates(frame: pd.DataFrame, others: Sequence[str]) -> list[str]:
 
 
 def _within(codes: np.ndarray, column: pd.Series) -> np.ndarray:
-    """Return a number for each row that identifies its pair of series and column value, shape ``(N,)``.
+    """Return a number for each row that identifies the pair of its series and its value in a column, shape ``(N,)``.
 
-    ``codes (N,)`` are the numbers of the rows' series.
+    Args:
+        codes: number of each row's series, shape ``(N,)``.
+        column: the column.
     """
     import pandas as pd
 
@@ -182,9 +185,11 @@ def _is_contiguous(column: pd.Series) -> bool:
 
 
 def _is_in_blocks(column: pd.Series, ranks: np.ndarray) -> bool:
-    """Return True if the rows with each value of the column follow each other in the order of their times.
+    """Return True if the rows with each value of a column follow each other in the order of their times.
 
-    ``ranks (N,)`` are the ranks of the rows' times.
+    Args:
+        column: the column.
+        ranks: rank of each row's time, shape ``(N,)``.
     """
     import pandas as pd
 
@@ -193,8 +198,11 @@ def _is_in_blocks(column: pd.Series, ranks: np.ndarray) -> bool:
 
 
 def _has_most_times(column: pd.Series, ranks: np.ndarray) -> bool:
-    """Return True if each value of the column occurs at more than half of all times; ``ranks (N,)`` rank the rows'
-    times.
+    """Return True if each value of a column occurs at more than half of all times.
+
+    Args:
+        column: the column.
+        ranks: rank of each row's time, shape ``(N,)``.
     """
     import pandas as pd
 
@@ -206,8 +214,11 @@ def _holds_words(column: pd.Series) -> bool:
 
 
 def _without_equals(frame: pd.DataFrame, columns: list[str]) -> list[str]:
-    """Return ``columns`` without those that separate the rows exactly as an earlier one does, as a number beside a
-    name.
+    """Return columns without those that separate the rows exactly as an earlier one does, such as a number and a name.
+
+    Args:
+        frame: the table.
+        columns: names of the columns.
     """
     import pandas as pd
 

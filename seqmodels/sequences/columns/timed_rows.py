@@ -34,7 +34,7 @@ PARTS = ("year", *PARTS_AT_MOST)
 
 @dataclass
 class TimedRows:
-    """A table with its time column, and what was assumed to find it.
+    """A table with one row per step, its column of times, and what was assumed to find it.
 
     Attributes:
         frame: the rows, with the time as a column of dates or numbers. Columns that were combined into the time are
@@ -67,12 +67,12 @@ def timed_rows(
     taken: Collection[str | None] = (),
     date_format: str | None = None,
 ) -> TimedRows:
-    """Return the rows of a table with their time column, which is named by the caller or recognised.
+    """Find the column of times in a table with one row per step, and return the table with it as dates or numbers.
 
     The time is the index if it holds dates; otherwise the only column of dates; otherwise ``year`` combined with
     ``month``, ``quarter`` or ``week`` (and ``day``, ``hour`` and so on); otherwise a column of numbers that has a usual
-    name of a time. Words that do not name a year are not dates. ``separated`` then finds the column that names the
-    series of each row.
+    name of a time. Words that do not name a year are not dates. It is not yet known to which of several series a row
+    belongs; ``separated`` finds that out.
 
     Args:
         frame: the table, one row per step, with distinct column names.
@@ -101,9 +101,13 @@ def timed_rows(
 
 
 def _refuse_dates_as_columns(rows: TimedRows, taken: Collection[str | None]) -> None:
-    """Note it in ``rows.said`` if names of number columns are dates, as in a table with one row per series.
+    """Append a sentence to ``rows.said`` if names of number columns are dates, as in a table with one row per series.
 
-    Raise ``ValueError`` if the rows have no time either. ``taken`` are columns that have another use.
+    Raise ``ValueError`` if the rows have no time either.
+
+    Args:
+        rows: the table.
+        taken: columns that have another use.
     """
     import pandas as pd
 
@@ -122,10 +126,12 @@ def _refuse_dates_as_columns(rows: TimedRows, taken: Collection[str | None]) -> 
 
 
 def separated(rows: TimedRows, taken: Collection[str | None] = ()) -> TimedRows:
-    """Find the column that says which series a row belongs to, if times repeat or go back, and set it in the result.
+    """Find the column that says which series each row belongs to, and return the rows with it.
+
+    Such a column is needed only if times repeat or go back; otherwise all rows are one series.
 
     Args:
-        rows: the rows; without a time column nothing is known about series.
+        rows: the rows of a table with their time column; without one nothing is known about series.
         taken: columns that have another use and cannot be chosen.
 
     Raises:
@@ -143,13 +149,13 @@ def separated(rows: TimedRows, taken: Collection[str | None] = ()) -> TimedRows:
 
 
 def named_times(column: pd.Series, time_unit: str | None, date_format: str | None, said: list[str]) -> pd.Series:
-    """Read the column that the caller named as the time: as dates, or as numbers if they are not dates.
+    """Return the times in a column that the caller named as the time: dates, or numbers if they are not dates.
 
     Args:
         column: the column.
         time_unit: the unit of numbers; None means that numbers may be dates.
         date_format: how dates are written; None means that it is recognised.
-        said: a list to which sentences about assumptions are appended.
+        said: a list to which sentences about assumptions are appended in place.
 
     Raises:
         ValueError: the column holds words that are not dates; see also ``read_dates``.
@@ -198,10 +204,18 @@ def _are_dates(column: pd.Series, date_format: str | None) -> bool:
 
 
 def _recognise(rows: TimedRows, taken: Collection[str | None], time_unit: str | None, date_format: str | None) -> None:
-    """Set the time column of ``rows``, if one can be recognised among the columns that are not ``taken``.
+    """Find the time column of a table by its contents and name, and set it in ``rows``.
 
-    ``time_unit`` and ``date_format`` are the arguments of ``timed_rows``. Raise ``ValueError`` if dates can be read in
-    two ways or several columns hold dates.
+    Nothing is set if none can be recognised.
+
+    Args:
+        rows: the table.
+        taken: columns that have another use.
+        time_unit: the unit of times that are numbers.
+        date_format: how dates are written, in the notation of ``datetime.strptime``; None means that it is recognised.
+
+    Raises:
+        ValueError: dates can be read in two ways, or several columns hold dates.
     """
     import pandas as pd
 
@@ -238,7 +252,7 @@ def _recognise(rows: TimedRows, taken: Collection[str | None], time_unit: str | 
 def _dates_among(
     rows: TimedRows, columns: list[str], date_format: str | None
 ) -> tuple[dict[str, Dates], ValueError | None]:
-    """Return those among ``columns`` that hold dates, with their dates, and the first error in reading one, or None.
+    """Return the dates of the columns that hold dates, by name, and the first error in reading one, or None.
 
     Columns that are constant within each series are left out.
 
@@ -385,10 +399,16 @@ def _add_time_of_day(rows: TimedRows, free: list[str]) -> None:
 
 
 def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | None, date_format: str | None) -> None:
-    """Set the time of ``rows`` to one of the columns ``numbers``, if exactly one has a usual name of a time.
+    """Set the time of a table to its only column of numbers that has a usual name of a time, if there is one.
 
     The numbers may also be years, or counts of days and the like. Columns that look like times but decrease are listed
-    in ``rows.disordered``. ``time_unit`` and ``date_format`` are the arguments of ``timed_rows``.
+    in ``rows.disordered``.
+
+    Args:
+        rows: the table.
+        numbers: names of the columns of numbers to consider.
+        time_unit: the unit of times that are numbers.
+        date_format: how dates are written, in the notation of ``datetime.strptime``; None means that it is recognised.
     """
     of_times = [c for c in numbers if c.lower() in (*TIME_NAMES, *YEAR_NAMES, *PARTS_AT_MOST)]
     complete = [c for c in of_times if not rows.frame[c].isna().any()]
@@ -431,9 +451,13 @@ def _is_counted(column: pd.Series) -> bool:
 
 
 def _may_be_time(rows: TimedRows, times: Any) -> bool:
-    """Return True unless the numbers ``times`` decrease within a series of the column ``rows.by``.
+    """Return True unless numbers decrease within one of the series of a table, so that they may be times.
 
-    If no such column is known, return True, because ``separated`` checks it later.
+    If it is not known which rows belong to one series, return True, because ``separated`` checks it later.
+
+    Args:
+        rows: the table.
+        times: the numbers, one for each row.
     """
     import pandas as pd
 

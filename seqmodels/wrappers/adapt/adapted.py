@@ -24,11 +24,11 @@ from seqmodels.sequences.measure import Exactness
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AdaptedModel(SequenceModel, ABC):
-    """A model that was made elsewhere: ``fit`` checks that it can read the data, and learns nothing from them.
+    """A base class of models that were made elsewhere, which ``fit`` leaves as they are.
 
-    So ``compare`` can score it beside models that it fits. To add one, define ``context_``, ``n_parameters_``,
-    ``_check_hyperparameters``, ``_known_encoding``, ``_steps`` and ``cursor``; and ``_prepare`` if something must be
-    set up first.
+    ``fit`` only checks that they can read the data. So ``compare`` can score them beside models that it fits. To add
+    one, define ``context_``, ``n_parameters_``, ``_check_hyperparameters``, ``_known_encoding``, ``_steps`` and
+    ``cursor``; and ``_prepare`` if something must be set up first.
     """
 
     _uses_validation: ClassVar[bool] = False
@@ -106,8 +106,8 @@ def prediction_of_columns(
         observation: observation of the model, a ``Categorical``.
         logits: logits of n sequences, ``(n, W)``; the first V of W columns belong to the symbols.
         size: number V of symbols.
-        end: column of the end. It may be among the first V, and is then no symbol. None if there is none.
-        has_end: True if the end is an event; if False, the end is masked.
+        end: column of the end of a sequence. It may be among the first V, and is then no symbol. None if there is none.
+        has_end: True if sequences end by this column (``length="stop"``); if False, it is masked.
         is_first: True if this is the first step, at which a sequence cannot end.
     """
     symbols = logits[:, :size]
@@ -125,13 +125,22 @@ def prediction_of_columns(
 
 
 def normalised_pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``a - log(e^a + e^b)`` and ``b - log(e^a + e^b)``, the log-probabilities of two logits."""
+    """Return the log-probabilities of two alternatives from their logits, ``a - log(e^a + e^b)`` and that of b."""
     both = torch.logaddexp(a, b)
     return a - both, b - both
 
 
 def check_end(name: str, length: str, end: int | None) -> None:
-    """Raise ``ValueError`` if ``length`` is "stop" but there is no ``end``; ``name`` says what the message is about."""
+    """Check that a model whose ``length`` is "stop" has an end among its outputs.
+
+    Args:
+        name: name of what lacks the end, for the message.
+        length: "stop" if the end of a sequence is predicted, "given" otherwise.
+        end: number of the output that is the end; None if there is none.
+
+    Raises:
+        ValueError: If ``length`` is "stop" and ``end`` is None.
+    """
     if length == "stop" and end is None:
         raise ValueError(
             f'length is "stop", but the {name} does not say which of its outputs is the end; pass end=, or '
@@ -140,7 +149,11 @@ def check_end(name: str, length: str, end: int | None) -> None:
 
 
 def check_counts(context: int | None, n_parameters: int) -> None:
-    """Raise ``ValueError`` if the ``context`` or number of parameters that a user states for a model is negative."""
+    """Check the context (number of past steps it looks at) and the number of parameters that a user states for a model.
+
+    Raises:
+        ValueError: If one of them is negative.
+    """
     if context is not None and context < 0:
         raise ValueError(f"context is {context}; pass how many steps back it looks, 0 or more, or None for all")
     if n_parameters < 0:
@@ -159,13 +172,16 @@ def log_prob_of_columns(
     is_first: np.ndarray,
     is_end: np.ndarray,
 ) -> np.ndarray:
-    """Return the log-probability of steps of one or more sequences, ``(n,)`` float64, from their logits.
+    """Return the log-probability in nats of n steps of one or more sequences, ``(n,)`` float64, from their logits.
 
     Args:
-        observation, size, end, has_end: arguments of ``prediction_of_columns``.
-        logits: logits of the steps, ``(n, W)``.
+        observation: observation of the model, a ``Categorical``.
+        logits: logits of the steps, ``(n, W)``; the first ``size`` of W columns belong to the symbols.
         values: symbol of each step, ``(n,)``; any valid symbol where ``is_end`` is True.
-        is_first: True for the first step of a sequence, ``(n,)``.
+        size: number of symbols.
+        end: column of the end of a sequence; None if there is none.
+        has_end: True if sequences end by this column (``length="stop"``); if False, it is masked.
+        is_first: True for the first step of a sequence, at which it cannot end, ``(n,)``.
         is_end: True where the step is the end of a sequence, ``(n,)``.
     """
     x, ends = torch.as_tensor(values, device=logits.device), torch.as_tensor(is_end, device=logits.device)

@@ -21,7 +21,7 @@ from seqmodels.wrappers.adapt.adapted import AdaptedModel, check_counts
 
 
 class Distribution(Protocol):
-    """The methods that are used of a distribution of torch or Pyro over one frame."""
+    """A protocol with the methods that are used of a distribution of torch or Pyro over one frame of D features."""
 
     batch_shape: torch.Size
     event_shape: torch.Size
@@ -39,12 +39,13 @@ NextDensity = Callable[[np.ndarray], Distribution]
 
 
 class FunctionDensity(Observation):
-    """Observation of vectors whose density at each step is an object that the user's function returned.
+    """An observation (distribution of a step) of vectors, whose density at each step a user's function returned.
 
     A network's output parameter is here the index of the density among those that the observation holds.
 
     Args:
-        values_of_features: kind of values of the features, one name for all or one for each.
+        values_of_features: kind of values of the features (``"reals"``, ``"bits"`` or ``"counts"``), one name for all
+            or a list with one for each.
     """
 
     emits = "vectors"
@@ -54,7 +55,11 @@ class FunctionDensity(Observation):
         self.distributions: tuple[Distribution, ...] = ()
 
     def with_distributions(self, distributions: tuple[Distribution, ...]) -> FunctionDensity:
-        """Return a copy of this observation that holds these distributions."""
+        """Return a copy of this observation that holds other distributions.
+
+        Args:
+            distributions: density of a next frame for each index that an output parameter may have.
+        """
         result = FunctionDensity(self.values_of_features)
         result.distributions = distributions
         return result
@@ -181,17 +186,17 @@ class DensityModel(AdaptedModel):
 
 @dataclass(frozen=True)
 class DensityState:
-    """State of a ``DensityCursor``: all past frames of n sequences, ``(n, t, D)``."""
+    """The state of a ``DensityCursor`` for n sequences: all t past frames of D features of each, ``(n, t, D)``."""
 
     frames: np.ndarray
 
 
 @dataclass(frozen=True)
 class DensityCursor:
-    """A predictor, frame by frame, for a user's function of the past.
+    """A predictor, frame by frame, for a user's function of the past frames.
 
     Attributes:
-        density: function from the past frames, ``(t, D)``, to a distribution of the next.
+        density: function from the t past frames of D features, ``(t, D)``, to a distribution of the next.
         observation: observation that makes predictions of these distributions.
         n_features: number D of features.
         device: device of the predictions.
@@ -203,21 +208,29 @@ class DensityCursor:
     device: torch.device
 
     def start(self, source: Source = None, n: int = 1) -> DensityState:
-        """Return the state before the first frame of ``n`` sequences."""
+        """Return the state before the first frame of ``n`` sequences.
+
+        ``source`` must be None, because the model is of x alone.
+        """
         assert stacked_sources(source, n) is None, "the model is p(x)"
         return DensityState(np.zeros((n, 0, self.n_features)))
 
     def advance(self, state: DensityState, x: Tensor) -> DensityState:
-        """Return the state after each sequence's next frame, ``x``, ``(n, D)``."""
+        """Return the state after each sequence's next frame.
+
+        Args:
+            state: the state before it.
+            x: the frame of each of n sequences, ``(n, D)``.
+        """
         return replace(state, frames=np.concatenate([state.frames, x.double().cpu().numpy()[:, None]], axis=1))
 
     @torch.no_grad()
     def distribution(self, state: DensityState) -> Prediction:
-        """Return the prediction of the next frame."""
+        """Return the prediction of the next frame of each sequence, by the user's function of its past."""
         observation = self.observation.with_distributions(tuple(self.density(past) for past in state.frames))
         rows = torch.arange(len(state.frames), dtype=torch.float64, device=self.device)
         return Prediction(observation, rows.view(-1, 1, 1), None, None, None)
 
     def select(self, state: DensityState, index: Tensor) -> DensityState:
-        """Return the state of the sequences ``index``, ``(m,)``."""
+        """Return the state of some of the sequences, whose indices are ``index``, ``(m,)``."""
         return DensityState(state.frames[index.cpu().numpy()])

@@ -17,7 +17,7 @@ from seqmodels.training import BatchResult, TrainConfig
 
 @dataclass(eq=False, repr=False)
 class FineTuning(Configurable):
-    """Options for training a network of tokens: AdamW on the log-probability of the training sequences.
+    """Options for training a network of tokens by AdamW on the log-probability of the training sequences.
 
     With these, ``fit`` trains a copy of the network, starting from its weights, and keeps the weights that did best on
     the held-out sequences (``validation``). Every step of a sequence is predicted once in an epoch, in the windows in
@@ -40,7 +40,11 @@ class FineTuning(Configurable):
     evaluations: PositiveInt = 10
 
     def config(self, *, progress: Verbose) -> TrainConfig:
-        """Return the options in the form that the training loop takes; ``progress`` is ``verbose`` of the model."""
+        """Return the options in the form that the training loop takes.
+
+        Args:
+            progress: how progress is shown, the argument ``verbose`` of the model.
+        """
         return TrainConfig(
             self.max_steps,
             None,
@@ -78,13 +82,16 @@ class TrainingRow:
 class WindowsOfRows:
     """The training objective of fine-tuning: calling the object scores a batch of windows of the training sequences.
 
+    A window is a range of steps that the network reads at once. B is the number of windows in a batch, T their length,
+    and W the number of logits.
+
     Attributes:
         network: network from tokens ``(B, T)`` to logits ``(B, T, W)``.
         rows: training sequences.
         windowing: how they are cut into windows.
         batch_size: number of windows in a batch.
-        columns: True for the logits that are normalised, the symbols and, if it is an event, the end: ``(W,)`` bool.
-        end: column of the end; None if it is no event.
+        columns: True for the logits that are normalised, the symbols and, if it is predicted, the end: ``(W,)`` bool.
+        end: column of the end of a sequence; None if it is not predicted.
     """
 
     network: nn.Module
@@ -97,14 +104,15 @@ class WindowsOfRows:
     def windows(self) -> list[tuple[int, int, int, int]]:
         """Return every window that predicts a step, as ``(row, begin, end, scored)``.
 
-        ``row`` is the index of its sequence; it has the steps ``begin`` to ``end - 1``, predicted from ``scored`` on.
+        ``row`` is the index of its sequence. The window has the steps ``begin`` to ``end - 1``, of which those from
+        ``scored`` on are predicted.
         """
         each = ((i, *window) for i, row in enumerate(self.rows) for window in self.windowing.windows(len(row.inputs)))
         predicted = ((i, a, b, max(scored, self.rows[i].n_past)) for i, a, b, scored in each)
         return [(i, a, b, scored) for i, a, b, scored in predicted if scored < b]
 
     def epoch(self, seed: int) -> Callable[[int], Iterator[list[tuple[int, int, int, int]]]]:
-        """Return a function that maps the number of an epoch to its batches of windows, shuffled by ``seed``."""
+        """Return a function from an epoch's number to an iterator over its batches of windows, shuffled by ``seed``."""
         windows = self.windows()
 
         def batches(number: int) -> Iterator[list[tuple[int, int, int, int]]]:

@@ -34,9 +34,22 @@ SUM_TOLERANCE = 1e-3  # tolerated error of a sum of probabilities, which a funct
 
 @dataclass(eq=False, repr=False)
 class CallableModel(AdaptedModel):
-    """A model whose ``p(x_t | x_<t)`` is a function of the prefix, or of a state; ``from_callable`` makes one.
+    """A model whose ``p(x_t | x_<t)`` is a user's function of the prefix, or of a state; ``from_callable`` makes one.
 
-    ``from_callable`` explains its arguments, except ``log_density`` and the arguments that belong to it.
+    V is the number of symbols.
+
+    Args:
+        next_log_probs: function from a prefix or state to log-probabilities of the next symbol in nats, ``(V,)``, or
+            ``(V + 1,)`` with the end last; or a class whose instances are such functions.
+        n_symbols: V, if sequences are of integers.
+        symbols: names of the V symbols, if sequences are of strings.
+        text: True if sequences are strings, read as UTF-8 bytes.
+        alphabet: the V characters, if sequences are strings, read as characters.
+        initial_state, advance: state before the first symbol, and function from a state and a symbol to the next state,
+            if the function takes states instead of prefixes.
+        batched: True if the function takes a list of n prefixes or states and returns n rows.
+        context: how many steps back the function looks; None means all.
+        n_parameters: number that ``n_parameters_`` reports.
     """
 
     next_log_probs: NextLogProbs | type
@@ -73,7 +86,7 @@ class CallableModel(AdaptedModel):
         return known_encoding(self.encoding, self.n_symbols, self.symbols, self.text, self.alphabet)
 
     def _default_length(self, kind: Kind) -> Length:
-        """Return "stop" if the function gives the end a probability, else "given"."""
+        """Return "stop" if the user's function gives the end of a sequence a probability, else "given"."""
         size = self._stated_encoding().size
         first = self._rows().first()
         return "stop" if _as_rows(self._made()([first] if self.batched else first)).shape[-1] == size + 1 else "given"
@@ -119,19 +132,21 @@ class CallableModel(AdaptedModel):
 
 @dataclass(frozen=True)
 class Prefixes:
-    """States of a user's function that are the prefix itself: ``bytes``, ``str`` or an array of integers.
+    """The states of a user's function of the prefix: prefixes, as ``bytes``, ``str`` or arrays of integers.
 
-    ``encoding`` decides which: ``Bytes`` reads text as bytes, ``Alphabet`` as characters.
+    Args:
+        encoding: encoding of the sequences, which decides: ``Bytes`` reads text as bytes, ``Alphabet`` as characters,
+            and others read arrays of integers.
     """
 
     encoding: Encoding
 
     def first(self) -> Any:
-        """Return the state before the first symbol."""
+        """Return the empty prefix, the state before the first symbol."""
         return self._as_prefix(np.zeros(0, dtype=np.int64))
 
     def after(self, state: Any, symbol: int) -> Any:
-        """Return the prefix with one more symbol at its end."""
+        """Return the prefix ``state`` with one more encoded symbol at its end."""
         if isinstance(self.encoding, Bytes):
             return state + bytes([symbol])
         if isinstance(self.encoding, Alphabet):
@@ -154,7 +169,7 @@ class Prefixes:
 
 @dataclass(frozen=True)
 class States:
-    """States of a user's function that another function of the user updates.
+    """The states of a user's function that depends on a state, which another function of the user updates.
 
     Attributes:
         initial_state: state before the first symbol.
@@ -165,15 +180,15 @@ class States:
     advance: Advance
 
     def first(self) -> Any:
-        """Return the state before the first symbol."""
+        """Return the state before the first symbol, which the user gave."""
         return self.initial_state
 
     def after(self, state: Any, symbol: int) -> Any:
-        """Return the state after one more symbol."""
+        """Return the state after one more encoded symbol."""
         return self.advance(state, symbol)
 
     def all_of(self, values: np.ndarray) -> list[Any]:
-        """Return the T + 1 states before each of ``values``, encoded symbols ``(T,)``, and after the last."""
+        """Return the T + 1 states before each of ``values``, encoded symbols ``(T,)``, and after the last one."""
         states = [self.initial_state]
         for symbol in values.tolist():
             states.append(self.advance(states[-1], symbol))
@@ -182,13 +197,13 @@ class States:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A user's function from states to log-probabilities, whose results are checked at every call.
+    """A user's function from states (or prefixes) to log-probabilities of the next symbol, checked at every call.
 
     Attributes:
         function: the function of a state, or of a list of states if ``batched``.
         rows: how the states of a sequence follow from its symbols.
         size: number V of symbols.
-        has_end: True if the end is an event.
+        has_end: True if the end of a sequence is predicted.
         batched: True if the function takes a list of states.
     """
 
@@ -200,13 +215,14 @@ class Predictor:
 
     @property
     def end(self) -> int | None:
-        """Column of the end; None if it is no event."""
+        """The column of the end of a sequence among the log-probabilities, V; None if the end is not predicted."""
         return self.size if self.has_end else None
 
     def log_probs(self, states: list[Any]) -> Tensor:
-        """Return the log-probabilities of the next symbol after each of n states, ``(n, V)`` or ``(n, V + 1)`` float64.
+        """Return the log-probabilities of the next symbol after each of n states in nats, ``(n, V)``, float64.
 
-        The last of ``V + 1`` columns is the end.
+        They are ``(n, V + 1)`` with the end last if the function gives the end a probability. V is the number of
+        symbols.
 
         Raises:
             ValueError: If the function returns another shape, or probabilities that do not sum to one.
@@ -244,10 +260,10 @@ def _as_rows(log_probs: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class CallableState:
-    """State of a ``CallableCursor`` for n sequences.
+    """The state of a ``CallableCursor`` for n sequences.
 
     Attributes:
-        states: state of the user's function for each sequence.
+        states: state of the user's function (or prefix) of each sequence.
         position: number of symbols that were read.
     """
 
@@ -270,18 +286,26 @@ class CallableCursor:
     device: torch.device
 
     def start(self, source: Source = None, n: int = 1) -> CallableState:
-        """Return the state before the first step of ``n`` sequences."""
+        """Return the state before the first step of ``n`` sequences.
+
+        ``source`` must be None, because the model is of x alone.
+        """
         assert stacked_sources(source, n) is None, "the model is p(x)"
         return CallableState((self.predictor.rows.first(),) * n, 0)
 
     def advance(self, state: CallableState, x: Tensor) -> CallableState:
-        """Return the state after each sequence's next symbol, ``x``, ``(n,)``; the old state stays as it is."""
+        """Return the state after each sequence's next symbol; the old state stays as it is.
+
+        Args:
+            state: the state before it.
+            x: the symbol of each of n sequences, ``(n,)``.
+        """
         rows = self.predictor.rows
         after = tuple(rows.after(each, symbol) for each, symbol in zip(state.states, x.tolist(), strict=True))
         return CallableState(after, state.position + 1)
 
     def distribution(self, state: CallableState) -> Prediction:
-        """Return the prediction of the next symbol, and of the end."""
+        """Return the prediction of the next symbol of each sequence, and of the end if it is predicted."""
         predictor = self.predictor
         logits = predictor.log_probs(list(state.states)).to(self.device)
         return prediction_of_columns(
@@ -294,7 +318,7 @@ class CallableCursor:
         )
 
     def select(self, state: CallableState, index: Tensor) -> CallableState:
-        """Return the state of the sequences ``index``, ``(m,)``."""
+        """Return the state of some of the sequences, whose indices are ``index``, ``(m,)``."""
         return CallableState(tuple(state.states[i] for i in index.tolist()), state.position)
 
 

@@ -22,7 +22,8 @@ ALL_TABLES = ("initial", "transition", "emission")
 def from_hmmlearn(model: Any) -> HMM:
     """Return a fitted ``HMM`` with the parameters of an hmmlearn model, and so with its log-probabilities.
 
-    Lengths are given, as in hmmlearn. For a ``CategoricalHMM``, sequences are arrays of integers, ``(T,)``.
+    The lengths of sequences have no probability (``length="given"``), as in hmmlearn. For a ``CategoricalHMM``,
+    sequences are arrays of integers, ``(T,)``.
 
     Args:
         model: a fitted ``GaussianHMM``, ``GMMHMM``, ``CategoricalHMM`` or ``PoissonHMM``.
@@ -56,7 +57,8 @@ def from_hmmlearn(model: Any) -> HMM:
 def from_dynamax(parameters: Any) -> HMM:
     """Return a fitted ``HMM`` with the parameters of a dynamax model, and so with its log-probabilities.
 
-    Lengths are given. For a ``CategoricalHMM`` of one dimension, sequences are arrays of integers, ``(T,)``.
+    The lengths of sequences have no probability (``length="given"``). For a ``CategoricalHMM`` of one dimension,
+    sequences are arrays of integers, ``(T,)``.
 
     Args:
         parameters: parameters that ``initialize`` or ``fit_em`` returns, with ``.initial.probs``,
@@ -114,8 +116,9 @@ def from_pyro(distribution: Any) -> HMM | LinearGaussian:
     A ``DiscreteHMM`` becomes an ``HMM``. A ``GaussianHMM``, and a ``LinearHMM`` whose noise is Gaussian (which has no
     ``log_prob`` in Pyro), become a ``LinearGaussian``, which uses the Kalman filter. Pyro's models make a transition
     before the first observation, so the distribution of the first state here is Pyro's initial one after a transition.
-    If the noise of a transition has a mean, an additional state that is always 1 adds it. Lengths are given. A model of
-    Pyro that computes the distribution of the next step from the past can be passed to ``from_callable``.
+    If the noise of a transition has a mean, an additional state that is always 1 adds it. The lengths of sequences have
+    no probability (``length="given"``). A model of Pyro that computes the distribution of the next step from the past
+    can be passed to ``from_callable``.
 
     A ``GaussianMRF`` is refused, because its probability of some steps is not the marginal of its probability of more,
     so that there are no conditionals ``p(x_t | x_<t)``. A ``LinearHMM`` with other noise (Student's t, stable) and a
@@ -189,9 +192,11 @@ class _Affine:
 
 
 def _moments(gaussian: Any, k: int) -> _Affine:
-    """Convert a conditional ``p(y | x)`` of Pyro, where x has k dimensions, to matrix, mean and covariance.
+    """Convert a linear Gaussian conditional ``p(y | x)`` of Pyro to its matrix and the moments of its noise.
 
-    ``gaussian`` is an ``AffineNormal``, or a ``Gaussian`` over x and y.
+    Args:
+        gaussian: an ``AffineNormal``, or a ``Gaussian`` over x and y.
+        k: number of dimensions of x; 0 if y depends on nothing.
     """
     if type(gaussian).__name__ == "AffineNormal":
         matrix, mean, scale = (_array(each) for each in (gaussian.matrix, gaussian.loc, gaussian.scale))
@@ -235,9 +240,14 @@ def _linear_of_pyro(distribution: Any) -> LinearGaussian:
 
 
 def _same_at_every_step(array: np.ndarray, n_axes: int) -> np.ndarray:
-    """Return the parameters of one step, an array of ``n_axes`` axes, which Pyro has repeated for every step.
+    """Return the parameters of one step from an array in which Pyro has repeated them for every step.
 
-    Raises ``ValueError`` if they change with time.
+    Args:
+        array: the repeated parameters.
+        n_axes: number of axes of the parameters of one step.
+
+    Raises:
+        ValueError: If they change with time.
     """
     rows = array.reshape(-1, *array.shape[array.ndim - n_axes :])
     if (rows != rows[0]).any():
@@ -247,7 +257,9 @@ def _same_at_every_step(array: np.ndarray, n_axes: int) -> np.ndarray:
 
 
 def _state_space(initial: _Affine, transition: _Affine, observation: _Affine) -> LinearGaussian:
-    """Return the fitted linear Gaussian model with these three conditionals, which ``fit`` does not change.
+    """Return the fitted linear Gaussian model with given conditionals of the first state, a next state, and a step.
+
+    ``fit`` does not change it.
 
     Raises:
         ValueError: If numbers are not finite or covariances are invalid.
@@ -270,9 +282,14 @@ def _state_space(initial: _Affine, transition: _Affine, observation: _Affine) ->
 
 
 def _emission_of_pyro(distribution: Any, k: int) -> dict[str, Any]:
-    """Convert Pyro's observations in k states to the emission arguments of ``HMM.from_parameters``.
+    """Convert Pyro's observations in K states to the emission arguments of ``HMM.from_parameters``.
 
-    Raises ``ValueError`` if their batch shape is neither ``(K,)`` nor ``(1, K)``.
+    Args:
+        distribution: distribution of an observation, with the states as its batch axis.
+        k: number of states K.
+
+    Raises:
+        ValueError: If its batch shape is neither ``(K,)`` nor ``(1, K)``, or its class is not known.
     """
     event = tuple(distribution.event_shape)
     base = distribution.base_dist if type(distribution).__name__ == "Independent" else distribution
@@ -317,14 +334,19 @@ def _normalised(logits: np.ndarray) -> np.ndarray:
 
 
 def _rows(p: Any) -> np.ndarray:
-    """Normalise rows of probabilities to sum to one in float64, because they may do so only in float32."""
+    """Normalize rows of probabilities to sum to one in float64, because they may do so only in float32."""
     rows = _array(p)
     result: np.ndarray = rows / rows.sum(-1, keepdims=True)
     return result
 
 
 def _as_it_is(initial: Any, transition: Any, **parameters: Any) -> HMM:
-    """Return a fitted HMM with these parameters, all frozen, so that ``fit`` does not change them."""
+    """Return a fitted HMM with given parameters, all frozen, so that ``fit`` does not change them.
+
+    Args:
+        initial, transition: probabilities of the first state, ``(K,)``, and of a next state, ``(K, K)``.
+        parameters: arguments of ``HMM.from_parameters`` that describe the observations.
+    """
     for name in parameters.keys() & {"emission", "weights"}:
         parameters[name] = _rows(parameters[name])
     return HMM.from_parameters(

@@ -23,7 +23,15 @@ CACHES = ("cache", "past_key_values", "cache_params")  # its names in versions o
 
 @dataclass(eq=False, repr=False)
 class HuggingFaceModel(LogitsModel):
-    """A published causal language model; ``seqmodels.adapt.from_huggingface`` makes one and explains the arguments."""
+    """A published causal language model of ``transformers``; ``seqmodels.adapt.from_huggingface`` makes one.
+
+    Args:
+        model: a model such as ``AutoModelForCausalLM.from_pretrained`` returns.
+        tokenizer: its tokenizer, for a model of text; None for a model of integers, the tokens.
+        start: token before the first; ``"auto"`` means ``bos_token_id`` or, if there is none, ``eos_token_id``.
+        end: token that ends a text; ``"auto"`` means ``eos_token_id``. None means that no token does.
+        context: number of tokens that are read at once; ``"auto"`` means ``max_position_embeddings``, None all.
+    """
 
     model: Any
     tokenizer: Any = None
@@ -83,7 +91,7 @@ class HuggingFaceModel(LogitsModel):
 
 
 def _first(*candidates: Any) -> int | None:
-    """Return the first candidate that is not None; if it is a list of tokens, its first token."""
+    """Return the first of several token numbers that is not None; if it is a list of tokens, its first token."""
     for candidate in candidates:
         if candidate is not None:
             return int(candidate[0] if isinstance(candidate, list) else candidate)
@@ -91,7 +99,7 @@ def _first(*candidates: Any) -> int | None:
 
 
 class PublishedNetwork(nn.Module):
-    """A published model as a module from tokens ``(B, T)`` to W logits at each, ``(B, T, W)``."""
+    """A published language model as a module from tokens ``(B, T)`` to W logits of the next at each, ``(B, T, W)``."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -105,7 +113,13 @@ class PublishedNetwork(nn.Module):
 
 
 class CachedReader(LogitsReader):
-    """Reader that keeps the model's cache of the tokens read last, and reads only new tokens that follow them."""
+    """A reader of a published model's logits that keeps the model's cache of the last tokens, and reads only new ones.
+
+    If the tokens do not continue those of the last call, all are read.
+
+    Args:
+        model: a causal language model of the package ``transformers``.
+    """
 
     def __init__(self, model: Any) -> None:
         self.model = model

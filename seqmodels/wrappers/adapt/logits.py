@@ -31,7 +31,7 @@ TOLERANCE = 1e-4  # share of the largest logit by which float32 may differ in an
 
 
 class LogitsReader(ABC):
-    """Reader of the logits that follow a sequence of tokens, which may cache what it computed in the last call.
+    """A reader of a network's logits after a sequence of tokens, which may cache what it computed in the last call.
 
     A cache must not change any result. To add one, define ``last_logits``.
     """
@@ -43,7 +43,11 @@ class LogitsReader(ABC):
 
 @dataclass(frozen=True)
 class WholeReader(LogitsReader):
-    """Reader that runs ``network`` on all tokens at every call, without a cache."""
+    """A reader of a network's logits that runs ``network`` on all tokens at every call, without a cache.
+
+    Args:
+        network: network from tokens ``(n, T)`` to W logits at each, ``(n, T, W)``.
+    """
 
     network: nn.Module
 
@@ -54,7 +58,7 @@ class WholeReader(LogitsReader):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LogitsModel(AdaptedModel, ABC):
-    """A model of symbols by a causal network from tokens ``(B, T)`` to W logits at each, ``(B, T, W)``.
+    """A base class of models of symbols by a causal network from tokens ``(B, T)`` to W logits at each, ``(B, T, W)``.
 
     ``p(x_t | x_<t) = softmax(logits_t)``. To add one, define ``_network``, ``_known_encoding`` and ``_resolved``; and
     ``_reader`` if a step can be computed more cheaply than by reading all tokens again.
@@ -73,7 +77,7 @@ class LogitsModel(AdaptedModel, ABC):
 
     @abstractmethod
     def _network(self) -> nn.Module:
-        """Return the network from integers ``(B, T)`` to logits ``(B, T, W)``."""
+        """Return the network from tokens, integers ``(B, T)``, to W logits of the next token at each, ``(B, T, W)``."""
 
     @abstractmethod
     def _resolved(self) -> Tokens:
@@ -114,9 +118,12 @@ class LogitsModel(AdaptedModel, ABC):
             self._train(self.training, train, validation)
 
     def _train(self, training: FineTuning, train_examples: list[Example], validation: list[Example]) -> None:
-        """Train a copy of the network by the options ``training``, and use it in place of the network.
+        """Train a copy of the network, and use it in place of the network.
 
-        ``train_examples`` and ``validation`` are the encoded sequences for training and for early stopping.
+        Args:
+            training: options of the training.
+            train_examples: encoded sequences to train on.
+            validation: encoded sequences for early stopping; there may be none.
         """
         device, has_end, tokens = self._device(), self.length_ == "stop", self.tokens_
         network = copy.deepcopy(self.network_).to(device, torch.float32).requires_grad_(True)
@@ -250,7 +257,7 @@ class Tokens:
 
     Attributes:
         start: token before the first symbol; None if the network reads none, and then the first symbol is uniform.
-        end: column of the end among the logits; None if there is none.
+        end: column of the end of a sequence among the logits; None if there is none.
         context: number of tokens that the network reads at once; None for any number.
     """
 
@@ -263,9 +270,13 @@ class Tokens:
         return size - (self.end is not None and self.end < size)
 
     def row(self, values: np.ndarray, has_end: bool) -> np.ndarray:
-        """Return the tokens whose logits predict ``values``, ``(T,)``, and the end after them if ``has_end``.
+        """Return the tokens that the network reads to predict a sequence, and perhaps its end.
 
-        Without a start token, the first value is not predicted.
+        Without a start token, the first symbol is not predicted.
+
+        Args:
+            values: symbols of the sequence, ``(T,)``.
+            has_end: True if the end is predicted, so that the last symbol is read too.
         """
         start = [] if self.start is None else [self.start]
         row: np.ndarray = np.concatenate([np.array(start, dtype=np.int64), values])
@@ -276,9 +287,13 @@ Window = tuple[int, int, int, int]  # row, begin, end, and the first step that i
 
 
 def _batches(windows: list[Window], limit: int) -> list[list[Window]]:
-    """Group windows, which are ordered by length, into batches of at most ``limit`` tokens, padding included.
+    """Group windows (ranges of the tokens of a sequence) into batches of at most ``limit`` tokens, padding included.
 
     Empty windows are left out.
+
+    Args:
+        windows: index of the sequence, begin, end and first scored step of each window, ordered by length.
+        limit: largest number of tokens of a batch, unless one window has more.
     """
     batches: list[list[Window]] = []
     for window in windows:
@@ -305,10 +320,17 @@ def _padded(rows: list[np.ndarray], device: torch.device) -> Tensor:
 
 @torch.no_grad()
 def check_logits(network: nn.Module, size: int, tokens: Tokens) -> None:
-    """Raise ``ValueError`` if the network's logits have a wrong shape, are not finite, or are not causal.
+    """Check the logits that a network returns for random tokens: their shape, that they are finite, and causal.
 
-    They must also not depend on the other sequences of the batch, nor change from one call to the next. ``size`` is the
-    number of symbols, and ``tokens`` has the start and end tokens.
+    They must also not depend on the other sequences of the batch, nor change from one call to the next.
+
+    Args:
+        network: network from tokens ``(B, T)`` to logits ``(B, T, W)``, in evaluation mode.
+        size: number of symbols.
+        tokens: start and end tokens.
+
+    Raises:
+        ValueError: If one of these is not so.
     """
     parameter = next(network.parameters(), torch.zeros(()))
     generator = torch.Generator().manual_seed(0)
@@ -357,7 +379,7 @@ def _close(a: Tensor, b: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class LogitsState:
-    """State of a ``LogitsCursor`` for n sequences: the tokens that were read.
+    """The state of a ``LogitsCursor`` for n sequences: the tokens that were read.
 
     Attributes:
         tokens: the t tokens of the current window, ``(n, t)``; the first window includes the start token.
@@ -372,7 +394,7 @@ class LogitsState:
 
 @dataclass(frozen=True)
 class LogitsCursor:
-    """A predictor, symbol by symbol, for a network of tokens, in the same windows as scoring.
+    """A predictor, symbol by symbol, for a network of tokens, which reads long sequences in the windows of scoring.
 
     A state holds only the tokens; logits are computed when a prediction is needed.
 
@@ -382,7 +404,7 @@ class LogitsCursor:
         tokens: start and end tokens.
         windowing: how long sequences are cut into windows.
         size: number of symbols.
-        has_end: True if the end is an event.
+        has_end: True if the end of a sequence is predicted.
         device, dtype: device and precision of the logits.
     """
 
@@ -396,16 +418,23 @@ class LogitsCursor:
     dtype: torch.dtype
 
     def start(self, source: Source = None, n: int = 1) -> LogitsState:
-        """Return the state before the first step of ``n`` sequences."""
+        """Return the state before the first step of ``n`` sequences.
+
+        ``source`` must be None, because the model is of x alone.
+        """
         assert stacked_sources(source, n) is None, "the model is p(x)"
         start = [] if self.tokens.start is None else [self.tokens.start]
         tokens = torch.tensor(start, dtype=torch.int64, device=self.device).expand(n, -1)
         return LogitsState(tokens, len(start) - 1, 0)
 
     def advance(self, state: LogitsState, x: Tensor) -> LogitsState:
-        """Return the state after each sequence's next symbol, ``x``, ``(n,)``.
+        """Return the state after each sequence's next symbol.
 
-        After the end of a window the next one begins.
+        After the end of a window (the range of tokens read at once) the next one begins.
+
+        Args:
+            state: the state before it.
+            x: the symbol of each of n sequences, ``(n,)``.
         """
         tokens = torch.cat([state.tokens, x.to(state.tokens).unsqueeze(1)], 1)
         position = state.position + 1
@@ -414,7 +443,7 @@ class LogitsCursor:
 
     @torch.no_grad()
     def distribution(self, state: LogitsState) -> Prediction:
-        """Return the prediction of the next symbol, and of the end."""
+        """Return the prediction of the next symbol of each sequence, and of the end if it is predicted."""
         n = len(state.tokens)
         if state.position < 0:  # nothing was read, and there is no start token
             logits = torch.zeros(n, max(self.size, (self.tokens.end or 0) + 1), dtype=self.dtype, device=self.device)
@@ -426,5 +455,5 @@ class LogitsCursor:
         )
 
     def select(self, state: LogitsState, index: Tensor) -> LogitsState:
-        """Return the state of the sequences ``index``, ``(m,)``."""
+        """Return the state of some of the sequences, whose indices are ``index``, ``(m,)``."""
         return replace(state, tokens=state.tokens.index_select(0, index.to(state.tokens.device)))

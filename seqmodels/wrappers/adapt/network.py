@@ -21,7 +21,17 @@ from seqmodels.wrappers.adapt.logits import LogitsModel, Tokens
 
 @dataclass(eq=False, repr=False)
 class TorchModel(LogitsModel):
-    """A model ``p(x_t | x_<t) = softmax(module(start, x_<t))``; ``from_torch`` makes one and explains the arguments."""
+    """A model ``p(x_t | x_<t) = softmax(module(start, x_<t))`` of a network of tokens; ``from_torch`` makes one.
+
+    Args:
+        module: network from tokens ``(B, T)`` to logits ``(B, T, W)``, or a class without arguments that makes it.
+        n_symbols: number of symbols V, if sequences are of integers.
+        symbols: names of the V symbols, if sequences are of strings.
+        text: True if sequences are strings, read as UTF-8 bytes.
+        alphabet: the V characters, if sequences are strings, read as characters.
+        start: token before the first symbol; None if there is none, and the first symbol is then uniform.
+        end: token that ends a sequence; None if there is none.
+    """
 
     module: nn.Module | type
     _: KW_ONLY

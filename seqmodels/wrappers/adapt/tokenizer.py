@@ -19,7 +19,7 @@ SEPARATOR = "\n"  # put before a piece of text so that the tokenizer adds no spa
 
 
 class PublishedTokenizer(Protocol):
-    """The attributes and methods that are used of a tokenizer of the package ``transformers``."""
+    """A protocol with the attributes and methods that are used of a tokenizer of the package ``transformers``."""
 
     added_tokens_decoder: dict[int, Any]
     bos_token_id: int | None
@@ -30,11 +30,17 @@ class PublishedTokenizer(Protocol):
         ...
 
     def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
-        """Return the tokenizer's written form of each token."""
+        """Return the written form of each of the token numbers ``ids``, with marks for spaces and bytes."""
         ...
 
     def encode(self, text: str, *, add_special_tokens: bool, verbose: bool) -> list[int]:
-        """Return the tokens of a text."""
+        """Return the token numbers of a text.
+
+        Args:
+            text: the text.
+            add_special_tokens: True to add tokens for its begin and end.
+            verbose: True to warn of texts longer than the model reads.
+        """
         ...
 
 
@@ -130,7 +136,7 @@ class PublishedTokens(Text):
 
 
 def spelling_of(tokenizer: PublishedTokenizer) -> list[bytes]:
-    """Return the bytes that each token of a tokenizer stands for.
+    """Return the bytes that each token of a tokenizer stands for, in the order of their numbers.
 
     Tokens may be written in a byte-level alphabet (GPT-2), as SentencePiece writes them, or as plain characters.
     """

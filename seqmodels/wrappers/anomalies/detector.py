@@ -91,7 +91,11 @@ class Anomalies(Configurable):
 
     @checked
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit a clone of the model to a part of the sequences (of ``y`` given ``X``); the rest gives the threshold.
+        """Fit a clone of the model to a part of the sequences; the rest, which is held out, gives the threshold.
+
+        Args:
+            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
+            y: sequences to be judged given ``X``, one for each, for a model of y given x; None for a model of ``X``.
 
         Raises:
             ValueError: If there are too few held-out scores for the quantile, or only one cluster; and whatever
@@ -110,6 +114,10 @@ class Anomalies(Configurable):
     @checked
     def calibrate(self, X: Any, y: Any = None) -> Self:
         """Take the threshold from these sequences, to which the fitted ``model`` must not have been fitted.
+
+        Args:
+            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
+            y: sequences to be judged given ``X``, one for each, for a model of y given x; None for a model of ``X``.
 
         Raises:
             NotFittedError: If the model is not fitted.
@@ -172,8 +180,16 @@ class Anomalies(Configurable):
         """Return ``log p`` of each step given all steps before it, a list of ``(T,)`` arrays in nats.
 
         Steps of text are characters; if the end of a sequence is an event, it is the last step. Under
-        ``per="sequence"`` the result is ``(n,)`` nats per unit. If ``per`` is a number of steps, values are means over
-        the last so many, and NaN while there are fewer. Frames in which every feature is missing have NaN.
+        ``per="sequence"`` the result is ``(n,)``: nats per unit of each of n sequences. If ``per`` is a number of
+        steps, values are means over the last so many, and NaN while there are fewer. Frames in which every feature is
+        missing have NaN.
+
+        Args:
+            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
+            y: sequences to be scored given ``X``, one for each, for a model of y given x; None for a model of ``X``.
+
+        Raises:
+            NotFittedError: If neither ``fit`` nor ``calibrate`` was called.
         """
         data = Data.of(X, y)
         scores = [0.0 - each for each in self._scores_of_each(data, self._steps(data))]
@@ -185,12 +201,13 @@ class Anomalies(Configurable):
 
         Columns for steps: ``sequence``, its name or position; ``step``, from 0 (a character in text); ``time``, if
         sequences have times, missing for an end; ``value``, for symbols and text, ``"end"`` for an end; ``log_prob``,
-        nats given all steps before; ``score``; ``p_value``, the share of held-out scores that are at least as high;
-        ``is_anomaly``; ``reason``, why ``log_prob`` is -inf, if it is. For vectors of several features there are also,
-        if ``features``: ``log_prob_x0`` and so on, the log-density of each feature in raw units given the others of its
-        step and all steps before, NaN where it is missing; and ``feature``, for an anomaly, the feature whose
-        ``log_prob`` (or its mean over as many steps) is furthest below its mean over held-out data. Observations that
-        cannot sum out a feature have no such columns. They are computed step by step; ``features=False`` is faster.
+        nats given all steps before; ``score``, ``-log p`` of the step, or its mean over the last ``per`` steps;
+        ``p_value``, the share of held-out scores that are at least as high; ``is_anomaly``; ``reason``, why
+        ``log_prob`` is -inf, if it is. For vectors of several features there are also, if ``features``: ``log_prob_x0``
+        and so on, the log-density of each feature in raw units given the others of its step and all steps before, NaN
+        where it is missing; and ``feature``, for an anomaly, the feature whose ``log_prob`` (or its mean over as many
+        steps) is furthest below its mean over held-out data. Observations that cannot sum out a feature have no such
+        columns. They are computed step by step; ``features=False`` is faster.
 
         Columns for sequences: ``sequence``, ``n_units``, ``log_prob``, ``score`` (-log p per unit), ``p_value``,
         ``is_anomaly``, and ``worst_step``, the step with the lowest ``log_prob``.
@@ -199,6 +216,11 @@ class Anomalies(Configurable):
         are predicted as if the likeliest symbol had come instead (for vectors: a missing frame, if the model sums out
         what is missing). A frame in which every feature is missing is not judged: its ``score`` and ``p_value`` are
         NaN.
+
+        Args:
+            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
+            y: sequences to be judged given ``X``, one for each, for a model of y given x; None for a model of ``X``.
+            features: True for the columns about single features.
 
         Raises:
             NotFittedError: If neither ``fit`` nor ``calibrate`` was called.
@@ -227,7 +249,8 @@ class Anomalies(Configurable):
 
         Args:
             sequence: one sequence, or ``Sequences``, of which only the first 6 are drawn, with their times if they have
-                any. For a model of p(y | x) it is ``y``, and ``source`` is x.
+                any.
+            source: x, if the model is of y given x and ``sequence`` is y; None otherwise.
             title: name of the sequence, to which the share of flagged steps is added. With several sequences, each
                 sequence's name is added too.
             ax: two axes for each sequence that is drawn, above and below; None makes a new figure of pyplot,
@@ -259,9 +282,14 @@ class Anomalies(Configurable):
         return plot_anomalies(judged, ax, left_out)
 
     def _judged(self, scored: Sequences, i: int, frame: pd.DataFrame, steps: _Steps, title: str) -> JudgedSequence:
-        """Return what the plot shows of sequence i of ``scored``, under the heading ``title``.
+        """Return what the plot shows of one sequence: its steps, their log-probabilities and which are flagged.
 
-        ``frame`` has its rows of ``predict``, and ``steps`` its log-probabilities.
+        Args:
+            scored: the sequences.
+            i: index of the sequence in them.
+            frame: rows of ``predict`` for this sequence.
+            steps: log-probabilities of its steps.
+            title: heading, to which the share of flagged steps is added.
         """
         import pandas as pd
 
@@ -305,6 +333,9 @@ class Anomalies(Configurable):
 
         It warns of classes that are not seqmodels' own, which must be passed to ``load``:
         ``load(path, classes=[MyModel])``.
+
+        Args:
+            path: name of the file.
 
         Raises:
             NotFittedError: If neither ``fit`` nor ``calibrate`` was called.
@@ -374,8 +405,11 @@ class Anomalies(Configurable):
     def _scores(self, steps: _Steps, n_units: int) -> np.ndarray:
         """Return the scores ``-log p`` of the steps of one sequence, ``(T,)``, or of the whole sequence, ``(1,)``.
 
-        ``n_units`` is the number of its units, over which ``-log p`` of a whole sequence is averaged. A score is NaN if
-        nothing can be judged.
+        A score is NaN if nothing can be judged.
+
+        Args:
+            steps: log-probabilities of the T steps.
+            n_units: number of units of the sequence, over which ``-log p`` of a whole sequence is averaged.
         """
         if self.per == "sequence":
             n_units -= int(steps.is_missing.sum())
@@ -470,7 +504,9 @@ class Anomalies(Configurable):
     def _least_usual(self, features: np.ndarray, is_anomaly: np.ndarray) -> list[int]:
         """Return, for each step, the feature furthest below its mean log-probability if it is an anomaly, else -1.
 
-        ``features`` has the log-probability of each feature, ``(T, D)``, and ``is_anomaly`` a mask, ``(T,)``.
+        Args:
+            features: log-probability of each of D features, ``(T, D)``.
+            is_anomaly: mask of the steps, ``(T,)``.
         """
         below = np.where(np.isnan(features), -np.inf, self._usual_of_features - features)
         if not isinstance(self.per, str) and len(below) >= self.per:
@@ -577,7 +613,7 @@ def _step_log_probs(model: SequenceModel, data: Data) -> list[_Steps]:
 
 
 def _with(item: Item, positions: np.ndarray, encoding: Encoding) -> Item:
-    """Return a copy of a sequence of symbols with a known symbol of ``encoding`` at ``positions``, ``(m,)``."""
+    """Return a copy of a sequence of symbols with a symbol known to ``encoding`` at ``positions``, ``(m,)``."""
     if not len(positions):
         return item
     changed = np.array(item)
@@ -587,10 +623,14 @@ def _with(item: Item, positions: np.ndarray, encoding: Encoding) -> Item:
 
 @torch.inference_mode()
 def _steps_past_zeros(model: SequenceModel, example: Example, unknown: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Return log p of encoded steps (and of the end), ``(T,)``, and the positions of the impossible ones, with -inf.
+    """Return ``log p`` of encoded steps (and of the end), ``(T,)``, and the positions of impossible ones, with -inf.
 
-    ``unknown`` are the positions of unknown symbols. An impossible step is replaced by another before the following
-    steps are predicted.
+    An impossible step is replaced by another before the following steps are predicted.
+
+    Args:
+        model: the fitted model.
+        example: the encoded sequence.
+        unknown: positions of symbols that the model does not know, which count as impossible.
     """
     cursor = with_inputs(with_enough_precision(model, example.values, example.source).cursor(), example.inputs)
     state = cursor.start(example.source)
@@ -624,9 +664,14 @@ def _replacement(model: SequenceModel, prediction: Prediction, x: torch.Tensor) 
 
 
 def _steps_of(item: Item, steps: np.ndarray, reasons: dict[int, str]) -> _Steps:
-    """Return the ``_Steps`` of one sequence from ``steps``, the log-probabilities of its units.
+    """Return the log-probabilities of the steps of one sequence from those of its units (for text, bytes).
 
-    Units of text (bytes) are summed over characters, which are its steps. ``reasons`` says why units are -inf.
+    Those of text are summed over the bytes of each character, which is a step.
+
+    Args:
+        item: the raw sequence.
+        steps: log-probability of each unit in nats, and of the end if it is an event.
+        reasons: why units have -inf, in words, by position.
     """
     if not isinstance(item, str):
         is_missing = np.zeros(len(steps), dtype=bool)

@@ -30,6 +30,11 @@ def feature_log_probs(model: SequenceModel, X: Any, y: Any = None) -> list[np.nd
     a real feature, a probability for a bit or a count. They are exact: the joint log-density minus the log-density of
     the other features. They are NaN where the feature is missing, or the other features are impossible.
 
+    Args:
+        model: a fitted model of vectors.
+        X: a list of ``(T, D)`` arrays, or ``Sequences``.
+        y: sequences to be scored given ``X``, one for each, for a model of y given x; None for a model of ``X``.
+
     Raises:
         ValueError: If the features of the observation cannot be summed out, or the model cannot read the sequences.
     """
@@ -60,10 +65,15 @@ def feature_log_probs(model: SequenceModel, X: Any, y: Any = None) -> list[np.nd
 def _of_series(
     encoding: SeriesEncoding, data: Data, examples: list[Example], conditionals: dict[int, np.ndarray]
 ) -> list[np.ndarray]:
-    """Convert the log-densities of features to the raw units of each series, ``(T, D)``.
+    """Convert the log-densities of features to the raw units of each series, and return an array ``(T, D)`` for each.
 
-    ``conditionals`` has them in units of the encoded steps, for each sequence by its index, with its past included.
     Each feature is encoded by itself. First frames that are no encoded steps have independent features.
+
+    Args:
+        encoding: encoding of the series.
+        data: the raw sequences.
+        examples: the encoded sequences.
+        conditionals: log-densities of the encoded steps of each sequence by its index, with its past included.
     """
     result = []
     pasts = data.X.past or [None] * len(data.X)

@@ -11,10 +11,12 @@ MAX_TEMPERATURE = 1e6  # above it they are all equal
 
 
 def log_posterior(log_joint: np.ndarray, temperature: float, log_priors: np.ndarray) -> np.ndarray:
-    """Return the calibrated log-posterior of each of K labels, ``(n, K)``, from ``log_joint``, ``(n, K)`` in nats.
+    """Return the calibrated log-posterior of each of K labels, ``(n, K)`` in nats.
 
-    ``log_joint`` is ``log p(x | c) + log p(c)``, which is divided by ``temperature`` and normalised. A sequence that is
-    impossible under every label gets ``log_priors``, ``(K,)``.
+    Args:
+        log_joint: ``log p(x | c) + log p(c)`` of n sequences and each label c, in nats, ``(n, K)``.
+        temperature: number by which ``log_joint`` is divided before it is normalised.
+        log_priors: log-probability of each label, ``(K,)``, which a sequence gets that is impossible under every label.
     """
     from scipy.special import log_softmax
 
@@ -25,10 +27,11 @@ def log_posterior(log_joint: np.ndarray, temperature: float, log_priors: np.ndar
 def learned_temperature(log_joint: np.ndarray, labels: np.ndarray) -> float:
     """Return the temperature with the least log-loss on n held-out sequences with K labels.
 
-    Reference: Guo et al. (2017), *On calibration of modern neural networks*. If every held-out sequence is classified
-    correctly, the best temperature would be 0. So one error more than was seen is counted, as in Platt (1999,
-    *Probabilistic outputs for support vector machines*): each sequence counts ``1 / (n + 2)`` for its strongest rival
-    label. The loss is convex in ``1 / temperature``, and its minimum is found by a root search of its slope.
+    The temperature is the divisor of the log-joint before it is normalised to probabilities of labels. Reference: Guo
+    et al. (2017), *On calibration of modern neural networks*. If every held-out sequence is classified correctly, the
+    best temperature would be 0. So one error more than was seen is counted, as in Platt (1999, *Probabilistic outputs
+    for support vector machines*): each sequence counts ``1 / (n + 2)`` for its strongest rival label. The loss is
+    convex in ``1 / temperature``, and its minimum is found by a root search of its slope.
 
     Args:
         log_joint: ``log p(x | c) + log p(c)`` in nats, ``(n, K)``. A sequence that is impossible under its own label,

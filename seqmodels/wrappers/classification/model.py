@@ -79,7 +79,13 @@ class GenerativeClassifier(Configurable):
 
     @property
     def feature_names_in_(self) -> np.ndarray:
-        """Names of the features that it was fitted to, ``(D,)``; the attribute is missing if they had no names."""
+        """The names of the D features that the classifier was fitted to, ``(D,)``.
+
+        The attribute is missing if they had no names.
+
+        Raises:
+            NotFittedError: If the classifier is not fitted.
+        """
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
         return self.models_[0].feature_names_in_
@@ -127,7 +133,11 @@ class GenerativeClassifier(Configurable):
         return self
 
     def check(self, validation: Any = "auto") -> None:
-        """Raise ``ValueError`` if a hyperparameter, or ``validation`` of ``fit``, is invalid for any data."""
+        """Check the hyperparameters, and the argument ``validation`` of ``fit``, before any data are seen.
+
+        Raises:
+            ValueError: If one of them is invalid for any data.
+        """
         if not isinstance(self.model, SequenceModel):
             raise ValueError(f"model is {self.model!r}, which has no likelihood; pass a SequenceModel such as HMM(3)")
         self._check_features()
@@ -157,7 +167,7 @@ class GenerativeClassifier(Configurable):
         return priors
 
     def _training_readings(self, sequences: Sequences) -> Sequences:
-        """Return the features of all sequences: first those of ``features``, then of each of ``training_features``."""
+        """Return the features of all sequences as one: those of ``features``, then of each of ``training_features``."""
         readings = [_read(sequences, function) for function in (self.features, *self.training_features)]
         self._check_steps(sequences, readings)
         if len(readings) == 1:
@@ -169,9 +179,14 @@ class GenerativeClassifier(Configurable):
         return joined
 
     def _check_steps(self, sequences: Sequences, readings: Sequence[Sequences]) -> None:
-        """Raise ``ValueError`` if the model reads times or inputs that ``readings`` lack.
+        """Check that the features of the sequences have the times or inputs that the model reads.
 
-        ``readings`` are the features of the sequences, under one or several functions.
+        Args:
+            sequences: the raw sequences.
+            readings: their features, under one or several functions.
+
+        Raises:
+            ValueError: If they lack them.
         """
         loses_times = sequences.times is not None and any(each.times is None for each in readings)
         if self.model._times_in is not None and loses_times:
@@ -224,23 +239,40 @@ class GenerativeClassifier(Configurable):
     # -- predictions ---------------------------------------------------------------------------------------
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable label of each sequence, ``(n,)``; if several are, the first in ``classes_``."""
+        """Return the most probable label of each of n sequences, ``(n,)``; if several are, the first in ``classes_``.
+
+        Args:
+            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
+        """
         log_joint = self._fitted_log_joint(X)
         return np.asarray(self.classes_[log_posterior(log_joint, 1.0, self._log_priors()).argmax(axis=1)])
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the natural logarithm of ``predict_proba``, ``(n, K)``."""
+        """Return the natural logarithm of the calibrated probability of each of K labels, for n sequences, ``(n, K)``.
+
+        Args:
+            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
+        """
         return log_posterior(self._fitted_log_joint(X), self.temperature_, self._log_priors())
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the calibrated probability of each of K labels, ``(n, K)``.
+        """Return the calibrated probability of each of K labels, in the order of ``classes_``, ``(n, K)``.
 
         A sequence that is impossible under every label has the priors.
+
+        Args:
+            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
         """
         return np.asarray(np.exp(self.predict_log_proba(X)))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return ``log p(x | c) + log p(c)`` in nats, ``(n, K)``; for two labels the log-odds of the second one."""
+        """Return ``log p(x | c) + log p(c)`` in nats of n sequences x and K labels c, ``(n, K)``, not calibrated.
+
+        For two labels it returns the log-odds of the second one, ``(n,)``.
+
+        Args:
+            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
+        """
         log_joint = self._fitted_log_joint(X)
         if log_joint.shape[1] > 2:
             return log_joint
@@ -249,7 +281,9 @@ class GenerativeClassifier(Configurable):
     def score(self, X: Any, y: Any = None) -> float:
         """Return the accuracy, the share of sequences whose label is predicted.
 
-        ``y`` has the true labels, ``(n,)``; None means the labels that ``X`` has.
+        Args:
+            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
+            y: the true labels, ``(n,)``; None means the labels that ``X`` has.
         """
         sequences = as_sequences(X)
         return float((self.predict(sequences) == _labels(sequences, y)).mean())
@@ -267,7 +301,8 @@ class GenerativeClassifier(Configurable):
             n_folds: number of parts, each held out once: parts of the clusters that ``X`` has (speakers, documents),
                 unless every label lies within one cluster; otherwise of the sequences, with about the same share of
                 each label.
-            validation: the argument of ``fit``.
+            validation: ``"auto"`` holds out a tenth of each label's sequences for early stopping of networks; None
+                holds out nothing.
 
         Raises:
             ValueError: a label occurs in one part only, so that its sequences cannot be held out; or ``fit`` raises it.
@@ -319,8 +354,14 @@ class GenerativeClassifier(Configurable):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted classifier to one safetensors file, which ``seqmodels.load`` reads.
 
-        Warns of classes that are not seqmodels' own, which must be passed to ``load``:
+        It warns of classes that are not seqmodels' own, which must be passed to ``load``:
         ``load(path, classes=[MyModel])``.
+
+        Args:
+            path: name of the file.
+
+        Raises:
+            NotFittedError: If the classifier is not fitted.
         """
         content = self.content()
         storage.warn_of_classes_to_give(self, self.encoding_, *(model.observation_ for model in self.models_))
@@ -378,9 +419,15 @@ class GenerativeClassifier(Configurable):
 
 
 def _restored_labels(values: list[Any], dtype: str) -> np.ndarray:
-    """Restore labels from ``values``, a list, and the name of their dtype.
+    """Return the array of labels that a file describes.
 
-    Raises ``ValueError`` if the dtype is wider than the labels, because the array could then take much memory.
+    Args:
+        values: the labels, as a list.
+        dtype: name of the array's dtype.
+
+    Raises:
+        ValueError: If they are no labels, or the dtype is wider than they are, because the array could then take much
+            memory.
     """
     labels = np.array(values, dtype=object if dtype == "|O" else None)
     saved_dtype = np.dtype(dtype)
@@ -394,9 +441,14 @@ def _restored_labels(values: list[Any], dtype: str) -> np.ndarray:
 
 
 def _read(sequences: Sequences, function: Callable[[Any], Any] | None) -> Sequences:
-    """Apply ``function`` to each sequence and keep the metadata; None returns the sequences unchanged.
+    """Apply a function to each sequence, and keep the metadata of the sequences.
 
-    Raises ``ValueError`` that names the sequence for which the function raises it.
+    Args:
+        sequences: the sequences.
+        function: function of one sequence; None returns the sequences unchanged.
+
+    Raises:
+        ValueError: If the function raises it for a sequence, which the message names; or the sequences have a past.
     """
     if function is None:
         return sequences

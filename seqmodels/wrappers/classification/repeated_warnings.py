@@ -29,7 +29,11 @@ class FitWarnings:
 
     @contextmanager
     def of_fit(self, label: Any) -> Iterator[None]:
-        """Record the warnings that are given within the block, a fit for this label."""
+        """Return a context manager that records the warnings given within its block, the fit of the model of one label.
+
+        Args:
+            label: the label, which the warnings will name.
+        """
         self.n_fits += 1
         with warnings.catch_warnings(record=True) as given:
             warnings.simplefilter("always")

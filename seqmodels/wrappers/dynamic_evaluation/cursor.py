@@ -18,9 +18,10 @@ from seqmodels.wrappers.dynamic_evaluation.segment_gradients import FlatWeights,
 
 @dataclass(frozen=True)
 class FollowedWeights:
-    """The weights that dynamic evaluation has learned up to a segment, and what it needs to learn from it.
+    """The weights that dynamic evaluation has learned up to a segment, and what it needs to learn from that segment.
 
-    A segment is a run of steps between two changes of the weights.
+    A segment is a run of steps between two changes of the weights. A window is the range of steps that the network
+    reads at once.
 
     Attributes:
         weights: weights with which the segment is read.
@@ -38,6 +39,8 @@ class FollowedWeights:
 @dataclass(frozen=True)
 class DynamicCursor(SegmentCursor[FollowedWeights]):
     """A predictor, step by step, for a network whose weights change after the last step of each segment.
+
+    A segment is a run of steps of fixed length.
 
     Attributes:
         weights: fitted weights.
@@ -77,8 +80,10 @@ class DynamicCursor(SegmentCursor[FollowedWeights]):
     ) -> SharedHistory[FollowedWeights]:
         """Change the weights of the sequences ``rows`` of a group after their segment, and return them as a group.
 
-        ``segments`` has the segment of every sequence of the group, ``(m, S, ...)``; it is the same for all of
-        ``rows``.
+        Args:
+            group: m sequences that have learned the same before the segment.
+            segments: segment of every sequence of the group, ``(m, S, ...)``.
+            rows: positions in the group of the sequences, whose segments are equal, ``(k,)``.
         """
         learned, before_last = group.learned, group.state
         segment = segments[rows[0]]

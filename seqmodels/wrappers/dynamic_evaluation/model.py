@@ -106,8 +106,8 @@ class Dynamic(WrappedModel):
         """Choose ``lr`` and ``decay``, and learn root mean squares of gradients, for a network that is already fitted.
 
         Args:
-            X, y: sequences that the network was fitted to, or others like them. Their past, if they have one, is not
-                read.
+            X, y: sequences (y given X, if there are targets) that the network was fitted to, or others like them. Their
+                past, if they have one, is not read.
             validation: sequences on which rates are chosen, a pair if there are targets; None means the end of ``X``.
 
         Raises:
@@ -180,7 +180,7 @@ class Dynamic(WrappedModel):
         return [figures[i] for i in range(len(examples))]
 
     def _read(self, weights: FlatWeights, row: Row, rule: LearningRule) -> list[np.ndarray]:
-        """Return log p of the steps of each segment of one sequence, float64 ``(S,)``, while weights follow ``rule``.
+        """Return ``log p`` of the S steps of each segment of a sequence, ``(S,)``, while weights follow ``rule``.
 
         Args:
             weights: network, which starts from the fitted weights and is changed after each segment.
@@ -190,10 +190,14 @@ class Dynamic(WrappedModel):
         return [segment.log_prob.double().cpu().numpy() for segment in self._segments(weights, row, rule)]
 
     def _read_events(self, weights: FlatWeights, row: Row, rule: LearningRule) -> list[np.ndarray]:
-        """Return log p of all possible next symbols at the S steps of each segment of one sequence, ``(S, V)`` each.
+        """Return the log-probabilities of all V next symbols at the S steps of each segment, ``(S, V)`` each.
 
-        There are ``V + 1`` columns if ends are events. ``weights``, of the network, follow ``rule`` on the sequence
-        ``row``.
+        There are ``V + 1`` columns if ends of sequences are events.
+
+        Args:
+            weights: network, which starts from the fitted weights and is changed after each segment.
+            row: the sequence.
+            rule: rule by which weights follow gradients.
         """
         each = self._segments(weights, row, rule, events=True)
         return [segment.events.cpu().numpy() for segment in each if segment.events is not None]
@@ -201,9 +205,13 @@ class Dynamic(WrappedModel):
     def _segments(
         self, weights: FlatWeights, row: Row, rule: LearningRule, *, events: bool = False
     ) -> Iterator[ReadSegment]:
-        """Yield the results of each segment of the sequence ``row``; the weights learn from it before the next is read.
+        """Yield the results of each segment of one sequence; the weights learn from it before the next is read.
 
-        ``events`` asks for the log-probabilities of all possible next symbols too.
+        Args:
+            weights: network, which starts from the fitted weights and is changed after each segment.
+            row: the sequence.
+            rule: rule by which weights follow gradients.
+            events: True for the log-probabilities of all possible next symbols too.
         """
         weights.vector.copy_(rule.start)
         for segment in self._reader().segments(weights, row, events=events):
@@ -235,9 +243,12 @@ class Dynamic(WrappedModel):
         return SegmentReader(self.observation_, self._network()._windowing(), self.segment_)
 
     def _rule(self, start: torch.Tensor, lr: float, decay: float) -> LearningRule:
-        """Return the update rule with rates ``lr`` and ``decay``.
+        """Return the rule by which the P weights follow gradients.
 
-        ``start`` are the fitted weights, ``(P,)``, which must not change.
+        Args:
+            start: fitted weights, ``(P,)``, which must not change.
+            lr: step size, before it is divided by each weight's root mean square.
+            decay: fraction of the way back to the fitted weights at each change.
         """
         rms = torch.from_numpy(self.rms_).to(start)
         mean = rms.mean()

@@ -23,6 +23,8 @@ LearnedT = TypeVar("LearnedT")
 class SharedHistory(Generic[LearnedT]):
     """A group of m sequences that were equal until the unfinished segment began, and so have learned the same.
 
+    A segment is a run of steps after which the model learns.
+
     Attributes:
         rows: numbers of these sequences among all sequences, ``(m,)``, on the device of the model.
         learned: learned state (weights, parameters) when the segment began.
@@ -38,14 +40,18 @@ class SharedHistory(Generic[LearnedT]):
 
 @dataclass(frozen=True)
 class GroupedState(Generic[LearnedT]):
-    """State of a ``SegmentCursor``: all sequences, in groups that have learned the same."""
+    """The state of a ``SegmentCursor``: all sequences, in groups that have learned the same.
+
+    Attributes:
+        groups: the groups, each with the numbers of its sequences.
+    """
 
     groups: tuple[SharedHistory[LearnedT], ...]
 
 
 @dataclass(frozen=True)
 class SegmentCursor(ABC, Generic[LearnedT]):
-    """A predictor, step by step, for a model that learns from each segment of a sequence after its last step.
+    """A base class of predictors, step by step, for a model that learns from each segment (run of steps) at its end.
 
     To add one, define the abstract methods. States are made outside of ``torch.inference_mode``, so that learning from
     a segment may use gradients.
@@ -54,21 +60,28 @@ class SegmentCursor(ABC, Generic[LearnedT]):
     @property
     @abstractmethod
     def segment_length(self) -> int:
-        """Number of steps from one change of the learned state to the next."""
+        """The number of steps from one change of the learned state (weights or parameters) to the next."""
 
     @abstractmethod
     def begin(self, source: np.ndarray | None, rows: list[int]) -> SharedHistory[LearnedT]:
-        """Return the group of the sequences ``rows``, all with one ``source``, before their first scored step."""
+        """Return a group of sequences before their first scored step, with the model as it was fitted.
+
+        Args:
+            source: source of all these sequences (the x of a model of y given x); None if there is none.
+            rows: numbers of the sequences among all sequences.
+        """
 
     @abstractmethod
     def cursor_of(self, learned: LearnedT) -> Cursor:
-        """Return the cursor of the model with the learned state ``learned``."""
+        """Return the cursor (step-by-step predictor) of the model with the weights or parameters ``learned``."""
 
     @abstractmethod
     def element(self, state: CursorState, x: Tensor) -> Tensor:
-        """Return the next steps ``x`` of m sequences, ``(m, ...)``, in the dtype in which segments are stored.
+        """Return the next steps of m sequences, ``(m, ...)``, in the dtype in which segments are stored.
 
-        ``state`` is the state before these steps.
+        Args:
+            state: state of the sequences before these steps.
+            x: the steps, ``(m, ...)``.
         """
 
     @abstractmethod
@@ -86,9 +99,11 @@ class SegmentCursor(ABC, Generic[LearnedT]):
 
     @abstractmethod
     def alike(self, pasts: list[Tensor | None]) -> list[Tensor | None]:
-        """Give the pasts of several predictions, each ``(m, p, D)`` or None, shapes that can be concatenated.
+        """Give the pasts of several predictions shapes that can be concatenated, and return them.
 
-        A past is the last p frames before the prediction.
+        Args:
+            pasts: for each prediction, the last p frames of D features before it, for m sequences, ``(m, p, D)``; None
+                if it depends on none.
         """
 
     # -- as a cursor ---------------------------------------------------------------------------------------
@@ -98,6 +113,11 @@ class SegmentCursor(ABC, Generic[LearnedT]):
         """Return the state of n sequences before the first scored step, with the model as it was fitted.
 
         Sequences with the same source form a group.
+
+        Args:
+            source: source (the x of a model of y given x) of all sequences, or a list with one for each; None if there
+                is none.
+            n: number of sequences.
         """
         sources = source_of_each(source, n)
         same = _positions_of_each([b"" if each is None else each.tobytes() for each in sources])
@@ -105,9 +125,13 @@ class SegmentCursor(ABC, Generic[LearnedT]):
 
     @torch.inference_mode(False)
     def advance(self, state: GroupedState[LearnedT], x: Tensor) -> GroupedState[LearnedT]:
-        """Return the state after each sequence's next step, ``x``, ``(n, ...)``.
+        """Return the state after each sequence's next step.
 
         After the last step of a segment, the model has learned from it.
+
+        Args:
+            state: the state before it.
+            x: the step of each of n sequences, ``(n, ...)``.
         """
         advanced: list[SharedHistory[LearnedT]] = []
         for group in state.groups:
@@ -140,7 +164,7 @@ class SegmentCursor(ABC, Generic[LearnedT]):
 
     @torch.inference_mode(False)
     def select(self, state: GroupedState[LearnedT], index: Tensor) -> GroupedState[LearnedT]:
-        """Return the state of the sequences ``index``, ``(m,)``, in this order."""
+        """Return the state of some of the sequences, whose numbers are ``index``, ``(m,)``, in this order."""
         groups = []
         for group in state.groups:
             is_here = index.to(group.rows.device)[:, None] == group.rows  # (m, rows of the group)
@@ -153,7 +177,7 @@ class SegmentCursor(ABC, Generic[LearnedT]):
 
 
 def _positions_of_each(keys: list[bytes]) -> list[list[int]]:
-    """Return the positions of each distinct key, in the order in which keys first occur."""
+    """Return the positions of each distinct key in the list ``keys``, in the order in which keys first occur."""
     positions: dict[bytes, list[int]] = {}
     for i, key in enumerate(keys):
         positions.setdefault(key, []).append(i)

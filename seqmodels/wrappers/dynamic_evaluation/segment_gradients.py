@@ -28,9 +28,12 @@ Scored = Callable[[PaddedBatch, Any], tuple[Tensor, Any]]
 
 
 class FlatWeights:
-    """A copy of a module whose weights are views of one vector, so that one operation changes all of them.
+    """A copy of a network whose weights are views of one vector, so that one operation changes all of them.
 
     Weights that an observation shares over all steps are left out, because they do not change.
+
+    Args:
+        module: the network to copy.
 
     Attributes:
         module: the copy, in evaluation mode.
@@ -48,9 +51,12 @@ class FlatWeights:
             p.data = part.view_as(p)
 
     def gradient(self, log_prob: Tensor) -> Tensor | None:
-        """Return the gradient of the mean of ``-log_prob``, ``(P,)``, where ``log_prob`` is ``(S,)``.
+        """Return the gradient of the mean of ``-log_prob`` with respect to the P weights, ``(P,)``.
 
-        Return None if a log-probability or the length of the gradient is not finite.
+        It is None if a log-probability or the length of the gradient is not finite.
+
+        Args:
+            log_prob: log-probabilities of S steps, computed with these weights, ``(S,)``.
         """
         if not bool(log_prob.isfinite().all()):
             return None
@@ -89,13 +95,13 @@ class LearningRule:
 
 
 def clip_factor(gradient: Tensor, max_norm: float) -> float:
-    """Return the factor that scales ``gradient`` down to a norm of at most ``max_norm``; 1 if it is short enough."""
+    """Return the factor, at most 1, that scales ``gradient``, ``(P,)``, down to a norm of at most ``max_norm``."""
     norm = float(length(gradient))
     return min(1.0, max_norm / norm) if norm > 0 else 1.0
 
 
 def length(gradient: Tensor) -> Tensor:
-    """Return the Euclidean norm of ``gradient``."""
+    """Return the Euclidean norm of a vector, as a tensor ``()``."""
     norm: Tensor = torch.linalg.vector_norm(gradient)
     return norm
 
@@ -105,7 +111,7 @@ def length(gradient: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a segment that lies in one window of a network with a limited context.
+    """A part of a segment (run of steps) that lies in one window, a range of steps that a network reads at once.
 
     Attributes:
         window: first step of the window, which is read from there.
@@ -118,14 +124,17 @@ class Piece:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of steps that are read before the scored ones, and number of scored steps."""
+        """The number of steps of the window that are read before the scored ones, and the number of scored steps."""
         return self.begin - self.window, self.end - self.begin
 
 
 def pieces_of(windowing: Windowing, begin: int, end: int, window: int) -> list[Piece]:
-    """Cut steps ``begin .. end - 1`` of a sequence where windows end; the first window begins at ``window``.
+    """Cut steps ``begin .. end - 1`` of a sequence into pieces, each in a window that a network reads at once.
 
-    ``windowing`` says how long windows are and how they overlap.
+    Args:
+        windowing: how long windows are and how they overlap.
+        begin, end: the steps.
+        window: position where the first window begins.
 
     >>> [(p.window, p.begin, p.end) for p in pieces_of(Windowing(context=4), 3, 8, window=0)]
     [(0, 3, 4), (2, 4, 6), (4, 6, 8)]
@@ -139,19 +148,24 @@ def pieces_of(windowing: Windowing, begin: int, end: int, window: int) -> list[P
 
 
 def window_at(windowing: Windowing, position: int) -> int:
-    """Return the position where the window begins that scores the step at ``position``."""
+    """Return the position where the window begins in which the step at ``position`` is scored.
+
+    Args:
+        windowing: how a sequence is cut into windows, the ranges of steps that a network reads at once.
+        position: position of the step in the sequence.
+    """
     return windowing.windows(position + 1)[-1][0]
 
 
 @dataclass(frozen=True)
 class ReadSegment:
-    """The log-probabilities and the gradient of one segment of S steps.
+    """The log-probabilities of one segment, a run of S steps, and their gradient.
 
     Attributes:
         log_prob: log-probabilities of the steps in nats, ``(S,)``.
         gradient: gradient of the mean of ``-log_prob`` for P weights, ``(P,)``; None if there is nothing to learn from.
-        events: log-probabilities of all possible next symbols in nats, ``(S, V)``, or ``(S, V + 1)`` with ends; None if
-            they were not requested.
+        events: log-probabilities of all V possible next symbols in nats, ``(S, V)``, or ``(S, V + 1)`` with ends; None
+            if they were not requested.
     """
 
     log_prob: Tensor
@@ -161,7 +175,7 @@ class ReadSegment:
 
 @dataclass(frozen=True)
 class SegmentReader:
-    """A reader of sequences, segment by segment, that computes log-probabilities and gradients.
+    """A reader of sequences, segment by segment (runs of steps), that computes log-probabilities and gradients.
 
     Attributes:
         observation: observation of the network.
@@ -206,9 +220,17 @@ class SegmentReader:
     def learn(
         self, weights: FlatWeights, row: Row, pieces: list[Piece], state: Any
     ) -> tuple[Tensor, Any, Tensor | None]:
-        """Return log p and the state as ``read`` does, and the gradient of the mean of ``-log p`` for P weights.
+        """Return the log-probabilities of a segment, the network's state after it, and the gradient for P weights.
 
-        ``weights`` is the network with the weights to read with; the other arguments are those of ``read``.
+        Args:
+            weights: network with the weights to read with.
+            row: the sequence.
+            pieces: consecutive pieces of the segment, each in one window of the network.
+            state: the network's state before the first piece; None if its window begins anew.
+
+        Returns:
+            The log-probabilities of the S steps, ``(S,)`` in nats; the state; and the gradient of the mean of their
+                negatives, ``(P,)``, None if it is not finite.
         """
         with torch.inference_mode(False), torch.enable_grad():
             log_prob, state = self.read(weights.module, row, pieces, state)
@@ -217,9 +239,15 @@ class SegmentReader:
 
     @torch.no_grad()
     def events(self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any) -> Tensor:
-        """Return the log-probabilities of all possible next symbols at the steps of consecutive pieces, in nats.
+        """Return the log-probabilities of all V possible next symbols at the S steps of a segment, in nats.
 
-        The shape is ``(S, V)``, or ``(S, V + 1)`` with ends. The arguments are those of ``read``.
+        The shape is ``(S, V)``, or ``(S, V + 1)`` with ends.
+
+        Args:
+            module: network with the weights to read with.
+            row: the sequence.
+            pieces: consecutive pieces of the segment, each in one window of the network.
+            state: the network's state before the first piece; None if its window begins anew.
         """
 
         def scored(batch: PaddedBatch, before: Any) -> tuple[Tensor, Any]:
@@ -228,12 +256,12 @@ class SegmentReader:
         return self._read(module, row, pieces, state, scored)[0]
 
     def read(self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any) -> tuple[Tensor, Any]:
-        """Return log p of the S steps of consecutive pieces, ``(S,)`` in nats, and the network's state after them.
+        """Return the log-probabilities of the S steps of consecutive pieces, ``(S,)`` nats, and the state after them.
 
         Args:
             module: network with the weights to read with.
             row: the sequence.
-            pieces: consecutive pieces of a segment.
+            pieces: consecutive pieces of a segment, each in one window (range of steps that the network reads at once).
             state: the network's state before the first piece. None means that its window begins anew, and the steps of
                 the window before the piece are read first, without a gradient.
         """
@@ -247,10 +275,15 @@ class SegmentReader:
     def _read(
         self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any, scored: Scored
     ) -> tuple[Tensor, Any]:
-        """Run the network over consecutive pieces; return what ``scored`` computes at their steps, and the state.
+        """Run the network over consecutive pieces; return what ``scored`` computes, ``(S, ...)``, and the state after.
 
-        ``scored`` maps a batch and the network's states before it to values ``(B, T, ...)`` and the states after it.
-        The values of all S steps are joined, ``(S, ...)``. The other arguments are those of ``read``.
+        Args:
+            module: network with the weights to read with.
+            row: the sequence.
+            pieces: consecutive pieces of a segment, each in one window of the network.
+            state: the network's state before the first piece; None if its window begins anew.
+            scored: function from a batch and the network's states before it to values ``(B, T, ...)`` and the states
+                after it.
         """
         parts = []
         while pieces:
@@ -267,7 +300,7 @@ class SegmentReader:
 
     @torch.no_grad()
     def _state_before(self, module: SequenceModule[Any], row: Row, group: list[Piece]) -> Any:
-        """Return the network's states before pieces whose windows begin anew, after reading the windows so far."""
+        """Return the network's states before pieces whose windows begin anew, after reading these windows so far."""
         state = module.start(len(group), None, None)
         if group[0].begin == group[0].window:
             return state

@@ -33,7 +33,7 @@ Gains = Callable[[float, float], np.ndarray]
 
 @dataclass(frozen=True)
 class GradientStatistics:
-    """Statistics of the gradients of segments at the fitted weights, by which updates are scaled.
+    """Statistics of gradients of segments (runs of steps) at the fitted weights, by which updates are scaled.
 
     Attributes:
         rms: root mean square of the gradient of each of P weights, ``(P,)``.
@@ -47,7 +47,11 @@ class GradientStatistics:
 def segment_length(examples: Sequence[Example], context: int | None) -> int:
     """Return the length of a segment in steps for ``segment="auto"``: a quarter of the mean length of the sequences.
 
-    It is at least 8 and at most 256, or 128 for a network with a ``context``.
+    It is at least 8 and at most 256, or 128 for a network with a limited context.
+
+    Args:
+        examples: encoded training sequences.
+        context: number of steps that the network reads at once; None if there is no limit.
     """
     mean = np.mean([len(example.values) for example in examples])
     longest = LONGEST_SEGMENT if context is None else LONGEST_IN_WINDOWS
@@ -55,10 +59,15 @@ def segment_length(examples: Sequence[Example], context: int | None) -> int:
 
 
 def gradient_statistics(reader: SegmentReader, weights: FlatWeights, rows: Sequence[Row]) -> GradientStatistics:
-    """Compute root mean squares and the largest norm of the gradients of the first segments of ``rows``.
+    """Return root mean squares and the largest norm of the gradients of the first segments of training sequences.
 
-    ``reader`` computes the gradients at the fitted ``weights``. All are first clipped to twice the median norm, because
-    one much longer than the others, as at a first step that training met once, would otherwise dominate.
+    All are first clipped to twice the median norm, because one much longer than the others, as at a first step that
+    training met once, would otherwise dominate.
+
+    Args:
+        reader: reader that cuts sequences into segments and computes their gradients.
+        weights: network with the fitted weights.
+        rows: the sequences.
     """
 
     def gradients(n: int) -> Iterator[Tensor]:
@@ -79,6 +88,10 @@ def held_out_part(train: list[Example], validation: list[Example]) -> tuple[list
 
     The second are the validation part or, without one, the end of the training part: about a tenth and at most
     ``MAX_HELD_OUT`` steps, the last ones of several sequences or the end of a single one.
+
+    Args:
+        train: encoded training sequences.
+        validation: encoded sequences for validation; empty if there are none.
     """
     if validation:
         return train, at_most(validation)
@@ -94,7 +107,10 @@ def held_out_part(train: list[Example], validation: list[Example]) -> tuple[list
 
 
 def at_most(examples: list[Example]) -> list[Example]:
-    """Return as many of the first sequences as have ``MAX_HELD_OUT`` steps together; the last one may be cut."""
+    """Return as many of the first sequences as have ``MAX_HELD_OUT`` steps together; the last one may be cut.
+
+    Each is without its past, the steps that are read but not scored.
+    """
     kept: list[Example] = []
     n_steps = 0
     for example in examples:
@@ -107,12 +123,17 @@ def at_most(examples: list[Example]) -> list[Example]:
 
 
 def choose_rates(gains: Gains, lr: float | None, decay: float | None) -> tuple[float, float]:
-    """Choose the learning rate and the decay that improve the log-probability of held-out steps most.
+    """Return the learning rate and the decay that improve the log-probability of held-out steps most.
 
-    ``gains`` is a function from the two rates to the gain of each held-out segment over the static model in nats. A
-    rate that is not None is kept. Learning rates are tried by factors of three, up and down from 0.001 for as long as
-    they gain, and then decays. If the gain is not above zero by two standard errors over the segments, the chosen
-    learning rate is 0, which gives the static model.
+    Learning rates are tried by factors of three, up and down from 0.001 for as long as they gain, and then decays. If
+    the gain is not above zero by two standard errors over the segments, the chosen learning rate is 0, which gives the
+    static model.
+
+    Args:
+        gains: function from a learning rate and a decay to the gain of each held-out segment (run of steps) over the
+            static model, in nats.
+        lr: learning rate to keep; None means that it is chosen.
+        decay: decay to keep; None means that it is chosen.
     """
     if lr is not None and decay is not None:
         return lr, decay
@@ -146,7 +167,11 @@ def _best_rate(total: Callable[[float], float]) -> float:
 
 
 def is_above_zero(gains: np.ndarray) -> bool:
-    """Return True if the mean of the gains, one for each segment, is above zero by more than two standard errors."""
+    """Return True if the mean gain of held-out segments is above zero by more than two standard errors.
+
+    Args:
+        gains: gain of each of n segments (runs of steps), ``(n,)``; one that is not finite gives False.
+    """
     n = len(gains)
     if n < 2 or not np.isfinite(gains).all():
         return False

@@ -73,12 +73,13 @@ class DensityGate(Weights):
 
     @classmethod
     def fit(cls, prior: np.ndarray, log_p: Sequence[np.ndarray]) -> DensityGate:
-        """Learn b and s for the start of a sequence by several passes over held-out sequences, and choose η and λ.
+        """Return weights learned on held-out sequences, by several passes that adapt their start, b and s.
 
-        η and λ are those of a grid under which the learned weights give the sequences the highest log-probability.
+        The learning rate η and the decay λ are those of a grid under which the learned weights give the sequences the
+        highest log-probability.
 
         Args:
-            prior: static weights, with which the passes begin, ``(K,)``.
+            prior: static weights of K models, with which the passes begin, ``(K,)``.
             log_p: log-probabilities of each step under each model, ``(T, K)`` nats for each sequence.
         """
         with np.errstate(divide="ignore"):
@@ -94,7 +95,8 @@ class DensityGate(Weights):
     def _learned(self, log_p: Sequence[np.ndarray]) -> tuple[DensityGate, float]:
         """Return the weights after all passes over the sequences, and the log-probability of the sequences under them.
 
-        ``log_p`` is the argument of ``fit``.
+        Args:
+            log_p: log-probabilities of each step under each of K models, ``(T, K)`` nats for each sequence.
         """
         bias, scale, k = self.bias, self.scale, len(self.bias)
         for n_passes in range(PASSES):

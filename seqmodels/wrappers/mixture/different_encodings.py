@@ -51,7 +51,10 @@ class CommonCuts:
 
     @classmethod
     def of(cls, encodings: Sequence[Encoding]) -> CommonCuts:
-        """Find where fitted encodings of text, ``Bytes``, ``Characters`` or ``BPE``, all begin a symbol.
+        """Return the cuts, positions at which fitted encodings of a text all begin a symbol, as pairs of bytes.
+
+        Args:
+            encodings: the encodings, each ``Bytes``, ``Characters`` or ``BPE``.
 
         Raises:
             ValueError: If an encoding is of another class, whose symbols before a cut may depend on what comes after
@@ -72,16 +75,23 @@ class CommonCuts:
         return cls(can_cut)
 
     def places(self, values: np.ndarray) -> np.ndarray:
-        """Return the positions, ``(J,)``, of the bytes in ``values``, ``(T,)``, at which there is a cut."""
+        """Return the positions of the J cuts, ``(J,)``: bytes at which all encodings begin a symbol.
+
+        Args:
+            values: the T bytes of a text, ``(T,)``.
+        """
         before, after = values[:-1], values[1:]
         is_ascii = (before < N_ASCII) & (after < N_ASCII)
         return 1 + np.flatnonzero(is_ascii & self.can_cut[before % N_ASCII, after % N_ASCII])
 
     def log_probs(self, member: SequenceModel, examples: list[Example]) -> list[np.ndarray]:
-        """Return the log-probability of each segment between two cuts under a fitted model, in nats.
+        """Return the log-probability in nats of each segment between two cuts, where all encodings begin a symbol.
 
-        ``member`` is the model, and ``examples`` are sequences of bytes. The result has an array ``(J + 1,)`` for each
-        sequence with J cuts.
+        The result has an array ``(J + 1,)`` for each sequence with J cuts.
+
+        Args:
+            member: a fitted model of text, with an encoding of its own.
+            examples: sequences of bytes.
         """
         encoding = member.encoding_
         assert isinstance(encoding, Text), "checked when the mixture was made"
@@ -110,6 +120,8 @@ class CommonCuts:
     ) -> np.ndarray:
         """Return the log-probabilities of the segments of one sequence under a model, ``(J + 1,)`` for J cuts.
 
+        A cut is a byte at which all encodings begin a symbol, and a segment is the text between two cuts.
+
         Args:
             example: the sequence as bytes.
             encoded: the sequence in the model's encoding.
@@ -137,7 +149,12 @@ class CommonCuts:
     def on_bytes(self, example: Example, segments: np.ndarray, has_end: bool) -> np.ndarray:
         """Put the log-probability of each segment on its last byte, 0 on others: ``(T,)``, or ``(T + 1,)`` with an end.
 
-        ``segments`` has the log-probabilities of the segments of a sequence of T bytes, ``(J + 1,)`` for J cuts.
+        A segment is the text between two cuts, where all encodings begin a symbol.
+
+        Args:
+            example: sequence of T bytes with J cuts.
+            segments: log-probabilities of its segments, ``(J + 1,)``.
+            has_end: True if the end of the sequence is a further step; the last segment is then put on it.
         """
         steps = np.zeros(len(example.values) + has_end)
         steps[self.places(np.asarray(example.values))] = segments[:-1]
@@ -146,12 +163,17 @@ class CommonCuts:
 
 
 def text_of(example: Example) -> str:
-    """Return the text of a sequence of bytes."""
+    """Return the text of an encoded sequence whose values are UTF-8 bytes."""
     return bytes(np.asarray(example.values, dtype=np.uint8)).decode()
 
 
 def in_encoding(example: Example, encoding: Encoding) -> Example:
-    """Encode a sequence of bytes, and its source, by another fitted encoding of text."""
+    """Return a sequence of bytes, and its source, encoded by another fitted encoding of text.
+
+    Args:
+        example: the sequence, whose values are UTF-8 bytes.
+        encoding: the other encoding.
+    """
     source = example.source
     if source is not None:
         source = encoding.encode(bytes(np.asarray(source, dtype=np.uint8)).decode())

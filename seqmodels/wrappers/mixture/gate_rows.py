@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 
 class OddsBins(NamedTuple):
-    """The set of rows of weights from which the log-odds of the models choose, each rounded to a bin.
+    """The rows of mixing weights among which the models' log-odds of a decision choose, each rounded to a bin.
+
+    A row has a weight for each model.
 
     Attributes:
         at: index of the first row.
@@ -22,7 +24,9 @@ class OddsBins(NamedTuple):
 
 
 class Leads(NamedTuple):
-    """The set of rows of weights from which the best model of the last symbols, and its lead over the next, choose.
+    """The rows of mixing weights among which the best model of the last symbols, and its lead over the next, choose.
+
+    A row has a weight for each model. A lead is a difference of mean log-probabilities.
 
     Attributes:
         at: index of the first row.

@@ -20,11 +20,11 @@ Changed = dict[int, np.ndarray]
 
 @dataclass(frozen=True)
 class GatedState:
-    """State of a ``GatedCursor`` for n sequences.
+    """The state of a ``GatedCursor`` for n sequences.
 
     Attributes:
         members: state of each member's cursor.
-        changed: weights that each sequence has changed so far, in blocks of rows by their number.
+        changed: rows of mixing weights that each sequence has changed so far, in blocks of rows by their number.
         last: last symbol, ``(n,)``.
         before: symbol before the last, ``(n,)``.
         recent: decayed mean of the log-probability of the last symbols under each of K models, ``(n, K)`` in nats.
@@ -54,17 +54,28 @@ class GatedCursor:
     columns: list[list[int]]
 
     def given(self, state: GatedState, inputs: Tensor) -> GatedState:
-        """Return the state with U inputs of the next step, ``(n, U)``, which members read before they predict it."""
+        """Return the state with the inputs of the next step, which members read before they predict it.
+
+        Args:
+            state: state of n sequences.
+            inputs: the U inputs of each sequence, ``(n, U)``.
+        """
         return replace(state, members=given_to_each(self.members, state.members, self.columns, inputs))
 
     def start(self, source: Source = None, n: int = 1) -> GatedState:
-        """Return the state before the first step of ``n`` sequences, with the fitted weights."""
+        """Return the state before the first step of ``n`` sequences, with the fitted weights.
+
+        Args:
+            source: source (the x of a model of y given x) of all sequences, or a list with one for each; None if there
+                is none.
+            n: number of sequences.
+        """
         start = np.full(n, self.gate.layout.code.size)
         members = tuple(cursor.start(source, n) for cursor in self.members)
         return GatedState(members, ({},) * n, start, start, np.zeros((n, len(members))), True)
 
     def advance(self, state: GatedState, x: Tensor) -> GatedState:
-        """Return the state after the symbols ``x``, ``(n,)``: members have read them, and the weights have learned."""
+        """Return the state after the next symbol of each sequence, which members have read and weights have learned."""
         code, symbols = self.gate.layout.code, x.cpu().numpy().astype(np.int64)
         odds = self._log_odds(self._predictions(state))
         rows = self._rows(state, odds)
@@ -84,7 +95,7 @@ class GatedCursor:
         return GatedState(members, tuple(changed), symbols, state.last, recent, False)
 
     def distribution(self, state: GatedState) -> Prediction:
-        """Return the prediction of the next symbol, and of the end, which cannot come first."""
+        """Return the prediction of the next symbol of each sequence, and of the end, which cannot come first."""
         code, predictions = self.gate.layout.code, self._predictions(state)
         odds = self._log_odds(predictions)
         z = self._mixed(state, odds, self._rows(state, odds))  # (n, n_nodes)
@@ -101,7 +112,7 @@ class GatedCursor:
         return categorical(torch.as_tensor(log_p, device=device), code.has_end, predictions[0])
 
     def select(self, state: GatedState, index: Tensor) -> GatedState:
-        """Return the state of the sequences ``index``, ``(m,)``."""
+        """Return the state of some of the sequences, whose indices are ``index``, ``(m,)``."""
         members = tuple(cursor.select(s, index) for cursor, s in zip(self.members, state.members, strict=True))
         rows = index.cpu().numpy()
         changed = tuple(state.changed[i] for i in rows)
@@ -111,14 +122,20 @@ class GatedCursor:
         return [cursor.distribution(s) for cursor, s in zip(self.members, state.members, strict=True)]
 
     def _log_odds(self, predictions: list[Prediction]) -> np.ndarray:
-        """Return the log-odds of each binary decision of the next symbol under each model, ``(n, n_nodes, K)``."""
+        """Return the log-odds of each binary decision of the next symbol under each of K models, ``(n, n_nodes, K)``.
+
+        Args:
+            predictions: prediction of the next symbol of n sequences by each model.
+        """
         each = [log_odds_of_all(self.gate.layout.code, p.log_probs().cpu().numpy()) for p in predictions]
         return np.stack(each, axis=-1)
 
     def _rows(self, state: GatedState, odds: np.ndarray) -> np.ndarray:
-        """Return the indices of the J rows of weights that each binary decision chooses, ``(n, n_nodes, J)``.
+        """Return the indices of the J rows of mixing weights that each binary decision chooses, ``(n, n_nodes, J)``.
 
-        ``odds`` are the log-odds of the decisions under each model, ``(n, n_nodes, K)``.
+        Args:
+            state: state of n sequences.
+            odds: log-odds of the decisions under each of K models, ``(n, n_nodes, K)``.
         """
         layout = self.gate.layout
         node = np.arange(layout.code.n_nodes)
@@ -131,8 +148,10 @@ class GatedCursor:
     def _mixed(self, state: GatedState, odds: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return the log-odds of every binary decision under the mixture, ``(n, n_nodes)``.
 
-        ``odds`` are those of the models, ``(n, n_nodes, K)``, and ``rows`` the chosen rows of weights,
-        ``(n, n_nodes, J)``.
+        Args:
+            state: state of n sequences.
+            odds: log-odds of the decisions under each of K models, ``(n, n_nodes, K)``.
+            rows: indices of the chosen rows of weights, ``(n, n_nodes, J)``.
         """
         weights = self.gate.weights[rows]  # (n, n_nodes, J, K)
         for i, changed in enumerate(state.changed):
@@ -143,7 +162,13 @@ class GatedCursor:
         return np.asarray(np.einsum("nik,nijk->ni", odds, weights))
 
     def _after(self, changed: Changed, rows: np.ndarray, step: np.ndarray) -> Changed:
-        """Add ``step``, ``(B, K)``, to the weights in ``rows``, ``(B, J)``, of B decisions; return what has changed."""
+        """Return what a sequence has changed of the weights after one more symbol, coded by B binary decisions.
+
+        Args:
+            changed: blocks of rows of weights that it had changed before.
+            rows: indices of the rows that each decision chose, ``(B, J)``.
+            step: what is added to the weights of K models in these rows, ``(B, K)``.
+        """
         if self.gate.rate == 0:
             return changed
         after = dict(changed)

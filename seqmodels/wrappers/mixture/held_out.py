@@ -16,7 +16,7 @@ SHORTEST = 20  # fewest steps of a single sequence that is cut
 def hold_out_steps(
     examples: list[Example], fraction: float, encoding: Encoding, random_state: int
 ) -> tuple[list[Example], list[Example]]:
-    """Split training sequences into a part for the members and a held-out part with about ``fraction`` of the steps.
+    """Split training sequences into a part for the members of a mixture and a held-out part for its weights.
 
     Whole sequences are drawn, among those that have a weight; of a single sequence the head is held out. Nothing is
     held out of a single sequence that has a source or fewer than ``SHORTEST`` steps.
@@ -59,7 +59,13 @@ def next_character(values: np.ndarray, at: int) -> int:
 
 
 def segment(example: Example, begin: int, end: int, encoding: Encoding) -> Example:
-    """Cut steps ``begin`` to ``end - 1`` out of a sequence without a source, as a sequence of its own."""
+    """Return steps ``begin`` to ``end - 1`` of a sequence without a source, as a sequence of its own.
+
+    Args:
+        example: the encoded sequence.
+        begin, end: the steps.
+        encoding: its encoding, by which the number of raw units of the part is found.
+    """
     values = np.asarray(example.values)[begin:end]
     states = None if example.states is None else example.states[begin:end]
     inputs = None if example.inputs is None else example.inputs[begin:end]

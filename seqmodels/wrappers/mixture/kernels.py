@@ -12,12 +12,13 @@ from seqmodels.wrappers.mixture.gate_rows import Leads, OddsBins
 
 @compiled
 def fixed_share_steps(log_p: np.ndarray, log_prior: np.ndarray, rate: float) -> np.ndarray:
-    """Return the log-probability of each step under a mixture with fixed-share weights, ``(T,)`` nats.
+    """Return the log-probability of each step under a mixture of K models with fixed-share weights, ``(T,)`` nats.
 
-    ``FixedShare`` gives the recursion.
+    The weights of a step are ``(1 - α)`` times the posterior of the models after the step before, plus α times the
+    prior.
 
     Args:
-        log_p: log-probability of each step under each of K models, ``(T, K)`` nats.
+        log_p: log-probability of each of T steps under each model, ``(T, K)`` nats.
         log_prior: log-weights at the start, ``(K,)``.
         rate: switching rate α.
     """
@@ -48,12 +49,13 @@ def fixed_share_steps(log_p: np.ndarray, log_prior: np.ndarray, rate: float) -> 
 
 @compiled
 def gated_density_steps(log_p: np.ndarray, state: np.ndarray, rate: float, decay: float, limit: float) -> np.ndarray:
-    """Return the log-probability of each step under a mixture with learned weights, ``(T,)`` nats.
+    """Return the log-probability of each step under a mixture of K densities with weights that learn, ``(T,)`` nats.
 
-    ``DensityGate`` gives the recursion.
+    The weights are ``softmax(b + s r)``, where r are the models' recent gains over the mixture, and b and s follow the
+    gradient; ``DensityGate`` gives the recursion.
 
     Args:
-        log_p: log-probability of each step under each of K models, ``(T, K)`` nats.
+        log_p: log-probability of each of T steps under each model, ``(T, K)`` nats.
         state: b, s and r, ``(2 K + 1,)``, which are changed in place.
         rate: learning rate η.
         decay: decay λ of the recent gains.
@@ -93,7 +95,12 @@ def gated_density_steps(log_p: np.ndarray, state: np.ndarray, rate: float, decay
 
 @compiled
 def row_of_odds(bins: OddsBins, log_odds: np.ndarray) -> int:
-    """Return the index of the row of weights that the log-odds of one decision under K models, ``(K,)``, choose."""
+    """Return the index of the row of mixing weights that the models' log-odds of one binary decision choose.
+
+    Args:
+        bins: the rows, and how log-odds are rounded to bins.
+        log_odds: log-odds under each of K models, ``(K,)``.
+    """
     row = 0
     for k in range(bins.n_models):
         place = math.floor((log_odds[k] + bins.largest) * (bins.n_bins / (2 * bins.largest)))
@@ -103,10 +110,10 @@ def row_of_odds(bins: OddsBins, log_odds: np.ndarray) -> int:
 
 @compiled
 def row_of_lead(leads: Leads, recent: np.ndarray, n_decisions: int) -> int:
-    """Return the index of the row of weights for the first decision of a symbol, chosen by the best model.
+    """Return the index of the row of mixing weights for the first decision of a symbol, chosen by the best model.
 
     Args:
-        leads: the set of rows.
+        leads: the rows, and how the best model's lead is rounded.
         recent: mean log-probability of the last symbols under each of K models, ``(K,)`` nats.
         n_decisions: number of rows for one model and lead, one for each place of a decision in the symbol.
     """
@@ -137,7 +144,9 @@ def gated_symbol_steps(
 ) -> np.ndarray:
     """Return the log-probability of each step of a sequence by logistic mixing of K models, ``(T,)`` nats.
 
-    ``weights`` are changed in place, as ``SymbolGate`` explains.
+    A symbol is coded as binary decisions, and the log-odds of each are summed over models with weights: the sum of a
+    row from each of several sets of rows. The ``weights`` are changed in place, along the gradient of each symbol's
+    log-probability.
 
     Args:
         log_odds: log-odds of each of B binary decisions of a symbol under each model, ``(T, B, K)``.
@@ -200,9 +209,17 @@ def log_sigmoid_of(x: float) -> float:
 def restore_rows(
     bits: np.ndarray, nodes: np.ndarray, contexts: np.ndarray, weights: np.ndarray, fitted: np.ndarray
 ) -> None:
-    """Copy the rows of ``weights`` that ``gated_symbol_steps`` may have changed back from ``fitted``, both ``(R, K)``.
+    """Copy the rows of ``weights`` that the last two symbols chose in a sequence back from ``fitted``.
 
-    ``bits``, ``nodes`` and ``contexts`` are arguments of that function, which say what rows were chosen.
+    These are all rows that ``gated_symbol_steps`` may have changed, except those that log-odds and leads choose.
+
+    Args:
+        bits: outcome of each of B decisions at T steps, ``(T, B)``; -1 where there was nothing to decide.
+        nodes: node of each decision in the binary code of symbols, ``(T, B)``.
+        contexts: first row of the block that each of J sets of rows offers, ``(T, J)``; for a set without nodes its
+            only row, written ``-1 - row``.
+        weights: weights of K models in R rows, ``(R, K)``, which are changed.
+        fitted: weights to restore, ``(R, K)``.
     """
     for t in range(bits.shape[0]):
         for b in range(bits.shape[1]):

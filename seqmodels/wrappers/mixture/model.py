@@ -148,7 +148,11 @@ class Mixture(SequenceModel):
         return 1.0 if not (timed := self._timed()) else timed[0]._time_step
 
     def _timed(self) -> list[SequenceModel]:
-        """Return the members that read times. Raises ``ValueError`` if they count them in different units."""
+        """Return the members that read times.
+
+        Raises:
+            ValueError: If they count times in different units.
+        """
         models = self.models if isinstance(self.models, list | tuple) else []
         timed = [model for model in models if isinstance(model, SequenceModel) and model._times_in is not None]
         units = {(model._times_in, model._time_step) for model in timed}
@@ -256,9 +260,11 @@ class Mixture(SequenceModel):
 
         Args:
             models: models fitted in one encoding (with ``fit_encoded``, or to the same sequences).
-            X, y: sequences, or pairs, from which the weights are learned, and on which no model should have been
-                trained. Their past, if they have one, is not read. None needs ``prior``, or leaves all weights equal.
-            weights: argument of the constructor; ``"contextual"``, ``"switching"`` and ``"gated"`` need ``X``.
+            X, y: sequences, or pairs of x and y, from which the weights are learned, and on which no model should have
+                been trained. Their past, if they have one, is not read. None needs ``prior``, or leaves all weights
+                equal.
+            weights: how the members are combined, as for the constructor; ``"contextual"``, ``"switching"`` and
+                ``"gated"`` need ``X``.
             prior: weights to use instead of learning them from ``X``, for K models, ``(K,)``, summing to one.
 
         Raises:
@@ -314,9 +320,12 @@ class Mixture(SequenceModel):
     @classmethod
     @checked
     def of_seeds(cls, model: SequenceModel, n: Annotated[int, Range(1, 1_000)], **options: Any) -> Self:
-        """Return a mixture of ``n`` copies of ``model`` with different seeds, not fitted.
+        """Return a mixture of several copies of a model with different seeds, not fitted.
 
-        The seeds are its ``random_state`` and the numbers after it. ``options`` are arguments of the constructor.
+        Args:
+            model: the model; the seeds are its ``random_state`` and the numbers after it.
+            n: number of copies.
+            options: other arguments of the constructor, by name.
         """
         models = [model.clone().set_params(random_state=model.random_state + i) for i in range(n)]
         return made_with(cls, options, models=models)
@@ -373,9 +382,11 @@ class Mixture(SequenceModel):
         return [self.input_names_.index(name) for name in names]
 
     def _learn_weights(self, held_out: list[Example], prior: np.ndarray | None) -> None:
-        """Learn ``weights_`` from held-out sequences, beginning with static weights ``prior``, ``(K,)``.
+        """Learn ``weights_``, which combine the K members, from held-out sequences.
 
-        If ``prior`` is None, the static weights are learned first; without held-out sequences they are equal.
+        Args:
+            held_out: encoded sequences; if there are none, static weights are equal.
+            prior: static weights to begin with, ``(K,)``; None means that they are learned first.
         """
         sample_weight = [example.weight for example in held_out]
         log_p = self._log_probs_of_members(held_out)
@@ -437,7 +448,8 @@ class Mixture(SequenceModel):
     def _log_probs_of_members(self, examples: list[Example]) -> list[np.ndarray]:
         """Return the log-probability of each step under each of K members, ``(T, K)`` in nats, for each sequence.
 
-        If members read by different encodings, steps are the segments between common cuts.
+        If members read by different encodings, steps are the segments of text between cuts at which all encodings begin
+        a symbol.
         """
         cuts = self.cuts_
         members = self._members_in_precision()
@@ -465,9 +477,13 @@ class Mixture(SequenceModel):
             yield group
 
     def _decisions(self, layout: Layout, examples: list[Example]) -> tuple[list[np.ndarray], list[GatedDecisions]]:
-        """Encode the symbols of each sequence as binary decisions; return their log-odds and the decisions.
+        """Encode the symbols of each sequence as B binary decisions each; return their log-odds and the decisions.
 
-        The log-odds under each of K members are ``(T, B, K)``, with B decisions for a symbol.
+        The log-odds under each of K members are an array ``(T, B, K)`` for each sequence.
+
+        Args:
+            layout: how symbols are coded by decisions, and which contexts choose weights.
+            examples: the encoded sequences.
         """
         decisions, each = [GatedDecisions.of(layout, np.asarray(example.values)) for example in examples], []
         for member in self._members_in_precision():
@@ -563,7 +579,7 @@ def _with_inputs(examples: list[Example], columns: list[int]) -> list[Example]:
 
 
 def _joined_scaling(scalings: Sequence[InputScaling | None]) -> InputScaling | None:
-    """Return one standardisation for the inputs of all members; None if no member reads inputs.
+    """Return one standardisation (mean and scale) for the inputs of all members; None if no member reads inputs.
 
     Raises:
         ValueError: If members standardise one input differently, or count dates or times in different units.

@@ -37,7 +37,7 @@ LEAD_STEP, LEADS = 0.125, 4  # nats of one step of the best model's lead, and nu
 
 @dataclass(frozen=True)
 class Layout:
-    """The order of all rows of weights in one matrix, for the binary decisions of an alphabet.
+    """The order of all rows of mixing weights in one matrix, for the binary decisions of an alphabet.
 
     A row has a weight for each of K models. Contexts, such as the last symbol, choose rows; a set is all rows for one
     kind of context.
@@ -54,32 +54,35 @@ class Layout:
 
     @property
     def n_last(self) -> int:
-        """Number of last symbols, the start of a sequence included, with rows of their own; others share these."""
+        """The number of last symbols that have rows of weights of their own; others share these.
+
+        The start of a sequence counts as a symbol.
+        """
         return max(1, min(self.code.size + 1, MAX_ROWS // self.code.n_nodes))
 
     @property
     def n_pairs(self) -> int:
-        """Number of rows for pairs of last symbols, at most ``MAX_ROWS // 2``; pairs share rows if there are more."""
+        """The number of rows of weights for pairs of last symbols, at most ``MAX_ROWS // 2``, which pairs may share."""
         return min((self.code.size + 1) ** 2, MAX_ROWS // 2)
 
     @property
     def n_bins(self) -> int:
-        """Number of bins to which the log-odds of one model are rounded."""
+        """The number of bins to which the log-odds of one model are rounded when they choose a row of weights."""
         return N_BINS[self.n_models - 1] if self.n_models <= len(N_BINS) else FEWEST_BINS
 
     @property
     def n_binned(self) -> int:
-        """Number of models, the first ones, whose log-odds choose rows."""
+        """The number of models, the first ones, whose log-odds choose rows of weights."""
         return min(self.n_models, MOST_BINNED)
 
     @property
     def bins_at(self) -> int:
-        """Index of the first row of the set in which the models' log-odds choose."""
+        """The index of the first row of the set of rows among which the models' log-odds choose."""
         return self.code.n_nodes * (1 + self.n_last) + self.n_pairs
 
     @property
     def leads_at(self) -> int:
-        """Index of the first row of the set in which the model that led on the last symbols chooses."""
+        """The index of the first row of the set of rows among which the best model of the last symbols chooses."""
         return self.bins_at + int(self.n_bins**self.n_binned)
 
     @property
@@ -88,19 +91,23 @@ class Layout:
 
     @property
     def odds_bins(self) -> OddsBins:
-        """The set of rows in which the models' log-odds choose, as the compiled loops take it."""
+        """The set of rows of weights among which the models' log-odds choose, for compiled loops."""
         return OddsBins(self.bins_at, self.n_bins, self.n_binned, LARGEST_BINNED)
 
     @property
     def leads(self) -> Leads:
-        """The set of rows in which the model that led on the last symbols chooses, as the compiled loops take it."""
+        """The set of rows of weights among which the best model of the last symbols chooses, for compiled loops."""
         return Leads(self.leads_at, self.n_leads, LEAD_STEP, RECENT_DECAY)
 
     def contexts(self, last: np.ndarray, before: np.ndarray) -> np.ndarray:
-        """Return the rows that the last two symbols choose in the first three sets, ``(..., 3)``.
+        """Return the rows that the last two symbols choose in the first three sets of rows, ``(..., 3)``.
 
-        They are in the form that ``kernels.gated_symbol_steps`` takes. ``last`` and ``before`` are the last symbol and
-        the one before it, ``(...)``; V stands for the start of the sequence.
+        They are the first row of a block, to which the number of a decision's node is added, or ``-1 - row`` for a
+        single row.
+
+        Args:
+            last: last symbol, ``(...)``; V, the number of symbols, stands for the start of the sequence.
+            before: symbol before the last, ``(...)``.
         """
         n_nodes = self.code.n_nodes
         block = n_nodes * (1 + last % self.n_last)
@@ -108,17 +115,23 @@ class Layout:
         return np.stack([np.zeros_like(block), block, -1 - pair], axis=-1)
 
     def binned(self, log_odds: np.ndarray) -> np.ndarray:
-        """Return the index of the row that a decision's log-odds under each model, ``(..., K)``, choose, ``(...)``."""
+        """Return the index of the row of weights that a decision's log-odds under the models choose, ``(...)``.
+
+        Args:
+            log_odds: log-odds of the decision under each of K models, ``(..., K)``.
+        """
         n = self.n_bins
         bins = np.floor((log_odds[..., : self.n_binned] + LARGEST_BINNED) * (n / (2 * LARGEST_BINNED)))
         place = n ** np.arange(self.n_binned - 1, -1, -1)
         return np.asarray(self.bins_at + (np.clip(bins, 0, n - 1).astype(np.int64) * place).sum(-1))
 
     def lead(self, recent: np.ndarray) -> np.ndarray:
-        """Return the index of the row that the best model on the last symbols, and its lead, choose, ``(n,)``.
+        """Return the index of the row of weights that the last symbols' best model, and its lead, choose, ``(n,)``.
 
-        It is the row for the first decision of a symbol; the rows of the other decisions follow it. ``recent`` has the
-        mean log-probability of the last symbols under each model, ``(n, K)`` in nats.
+        It is the row for the first decision of a symbol; the rows of the other decisions follow it.
+
+        Args:
+            recent: mean log-probability of the last symbols under each of K models, ``(n, K)`` in nats.
         """
         best = recent.argmax(-1)
         others = np.sort(recent, axis=-1)
@@ -130,12 +143,12 @@ class Layout:
 
 @dataclass(frozen=True)
 class GatedDecisions:
-    """The symbols of a sequence as binary decisions, B for each of T steps.
+    """The symbols of a sequence as binary decisions, B for each of T steps, with what chooses their mixing weights.
 
     Attributes:
         bits: outcome of each decision, ``(T, B)``; -1 where there is nothing to decide.
         nodes: node of each decision in the binary code, ``(T, B)``.
-        contexts: rows that the last two symbols choose, ``(T, 3)``, see ``Layout.contexts``.
+        contexts: rows of weights that the last two symbols choose, ``(T, 3)``, see ``Layout.contexts``.
     """
 
     bits: np.ndarray
@@ -144,7 +157,12 @@ class GatedDecisions:
 
     @classmethod
     def of(cls, layout: Layout, values: np.ndarray) -> GatedDecisions:
-        """Convert encoded symbols ``values``, ``(S,)``, to decisions."""
+        """Return the binary decisions of a sequence.
+
+        Args:
+            layout: binary code of the symbols, and order of the rows of weights.
+            values: encoded symbols of the sequence, ``(S,)``.
+        """
         code = layout.code
         decisions = BinaryDecisions.of(code, values)
         past, n_steps = np.concatenate([[code.size, code.size], np.asarray(values, np.int64)]), len(decisions.bits)
@@ -159,7 +177,9 @@ def log_sigmoid(x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SymbolGate:
-    """Fitted logistic mixing: the weights with which every sequence begins, and the rate at which they learn.
+    """A fitted gate for logistic mixing: the weights with which every sequence begins, and their learning rate.
+
+    The log-odds of each binary decision of a symbol are summed over K models with weights that contexts choose.
 
     Attributes:
         layout: what the R rows of weights stand for.
@@ -173,7 +193,7 @@ class SymbolGate:
 
     @property
     def n_parameters(self) -> int:
-        """Number of weights in the rows that held-out steps chose."""
+        """The number of learned weights, without rows that held-out steps never chose, and 1 for the learning rate."""
         return int(
             (self.weights[self.layout.code.n_nodes :] != 0).sum() + self.weights[: self.layout.code.n_nodes].size + 1
         )
@@ -188,12 +208,13 @@ class SymbolGate:
         *,
         learns: bool = True,
     ) -> SymbolGate:
-        """Learn the weights by passes over held-out sequences; η is the rate that is best in a single pass.
+        """Return a gate learned by passes over held-out sequences; its rate η is the one that is best in a single pass.
 
         Args:
             layout: what the rows of weights stand for.
-            prior: static weights of the K models, with which all rows begin, ``(K,)``.
-            log_odds: log-odds of each sequence's decisions under each model, ``(T, B, K)``.
+            prior: static weights of the K models, with which the rows of the decisions themselves begin, ``(K,)``;
+                others begin with 0.
+            log_odds: log-odds of each sequence's B decisions at T steps under each model, ``(T, B, K)``.
             decisions: decisions of each sequence.
             learns: True if weights go on learning within a sequence.
         """
@@ -208,7 +229,9 @@ class SymbolGate:
     def steps(self, log_odds: Sequence[np.ndarray], decisions: Sequence[GatedDecisions]) -> list[np.ndarray]:
         """Return the log-probability of each step of each sequence in nats, a list of ``(T,)`` arrays.
 
-        ``log_odds`` has the log-odds of the decisions under each model, ``(T, B, K)`` for each sequence.
+        Args:
+            log_odds: log-odds of the B decisions at each step under each of K models, ``(T, B, K)`` for each sequence.
+            decisions: decisions of each sequence.
         """
         # Imported here because numba takes a while to load.
         from seqmodels.wrappers.mixture.kernels import restore_rows
@@ -230,9 +253,16 @@ def _run(
     log_odds: Sequence[np.ndarray],
     decisions: Sequence[GatedDecisions],
 ) -> float:
-    """Learn the ``weights`` in place from sequences, one after the other; return their log-probability in nats.
+    """Learn weights in place from sequences, one after the other; return the log-probability of all in nats.
 
-    A step is scored before it is learned from. The other arguments are described in ``SymbolGate``.
+    A step is scored before it is learned from.
+
+    Args:
+        layout: what the R rows of weights stand for.
+        weights: weights of K models, ``(R, K)``, which are changed.
+        rate: learning rate.
+        log_odds: log-odds of the B decisions at each step under each model, ``(T, B, K)`` for each sequence.
+        decisions: decisions of each sequence.
     """
     each = zip(log_odds, decisions, strict=True)
     return sum(float(_steps(layout, weights, rate, odds, one).sum()) for odds, one in each)
@@ -241,9 +271,14 @@ def _run(
 def _steps(
     layout: Layout, weights: np.ndarray, rate: float, log_odds: np.ndarray, decisions: GatedDecisions
 ) -> np.ndarray:
-    """Return the log-probability of each step of one sequence, ``(T,)`` nats; ``weights`` are changed in place.
+    """Return the log-probability of each step of one sequence, ``(T,)`` nats, while the weights learn from each.
 
-    ``log_odds`` are those of its decisions under each model, ``(T, B, K)``, and ``rate`` is the learning rate.
+    Args:
+        layout: what the R rows of weights stand for.
+        weights: weights of K models, ``(R, K)``, which are changed.
+        rate: learning rate.
+        log_odds: log-odds of the B decisions at each step under each model, ``(T, B, K)``.
+        decisions: the decisions.
     """
     from seqmodels.wrappers.mixture.kernels import gated_symbol_steps
 

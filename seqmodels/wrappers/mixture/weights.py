@@ -22,7 +22,7 @@ SMALLEST_RATE, RATES_TRIED = 1e-6, 25  # smallest switching rate, and number of 
 
 
 class Weights(ABC):
-    """A rule for the weights of K models in a mixture, which follow the probabilities of the steps under each model.
+    """A base class of rules for the weights of K models in a mixture, which follow each model's log-probabilities.
 
     To add one, define its state, a row of S numbers for each sequence, and how a step changes it. ``are_fixed`` is True
     if the weights never change.
@@ -33,33 +33,43 @@ class Weights(ABC):
     @property
     @abstractmethod
     def n_parameters(self) -> int:
-        """Number of free parameters that were learned."""
+        """The number of free parameters that were learned."""
 
     @abstractmethod
     def start(self, n: int) -> np.ndarray:
-        """Return the state before the first step of n sequences, ``(n, S)``."""
+        """Return the state (S numbers that determine the weights) before the first step of n sequences, ``(n, S)``."""
 
     @abstractmethod
     def log_weights(self, state: np.ndarray) -> np.ndarray:
-        """Return the normalised log-weights of the next step, ``(n, K)``."""
+        """Return the normalised log-weights of K models at the next step, ``(n, K)``.
+
+        Args:
+            state: state of n sequences, ``(n, S)``.
+        """
 
     @abstractmethod
     def after(self, state: np.ndarray, log_p: np.ndarray) -> np.ndarray:
-        """Return the state after a step, ``(n, S)``; ``log_p``, ``(n, K)``, is its log-probability under each model."""
+        """Return the state after one more step, ``(n, S)``.
+
+        Args:
+            state: state of n sequences before it, ``(n, S)``.
+            log_p: log-probability of the step under each of K models, ``(n, K)`` nats.
+        """
 
     @abstractmethod
     def steps(self, log_p: np.ndarray) -> np.ndarray:
         """Return the log-probability of each step of one sequence under the mixture, ``(T,)`` nats.
 
-        ``log_p``, ``(T, K)`` nats, is the log-probability of each step under each model.
+        Args:
+            log_p: log-probability of each of T steps under each of K models, ``(T, K)`` nats.
         """
 
 
 @dataclass(frozen=True)
 class FixedShare(Weights):
-    """Weights ``w_{t+1} = (1 - α) v_t + α π``, where v_t is the posterior of the models after step t.
+    """Fixed-share weights of K models, ``w_{t+1} = (1 - α) v_t + α π``, where v_t is the posterior after step t.
 
-    The state is ``log w_t``.
+    The state is ``log w_t``. With α = 1 the weights stay π; with α = 0 they are the posterior.
 
     Attributes:
         prior: π, the weights of K models at the first step, ``(K,)``, summing to one.
@@ -79,7 +89,7 @@ class FixedShare(Weights):
 
     @property
     def log_prior(self) -> np.ndarray:
-        """Logarithm of the prior, ``(K,)``; -inf where it is zero."""
+        """The logarithm of the weights of K models at the first step, ``(K,)``; -inf where a weight is zero."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.prior))
 
@@ -151,9 +161,10 @@ def fit_prior(log_p: Sequence[np.ndarray], sample_weight: Sequence[float], n_mod
 
 
 def fit_rate(prior: np.ndarray, log_p: Sequence[np.ndarray], sample_weight: Sequence[float]) -> float:
-    """Return the switching rate α with the highest log-probability of held-out sequences.
+    """Return the switching rate α of a fixed-share mixture with the highest log-probability of held-out sequences.
 
-    It is searched on a logarithmic grid, and then refined.
+    At each step the mixture draws its model anew with probability α. The rate is searched on a logarithmic grid, and
+    then refined.
 
     Args:
         prior: static weights of K models, ``(K,)``.

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 
 def section(comparison: ComparisonData) -> Section | None:
-    """Return the section on adaptation, or None unless an adaptive model with a rank stands beside a static one."""
+    """Return the report's section on what adaptation gained.
+
+    An adaptive model goes on learning within a sequence. Return None unless one with a rank stands beside a static
+    model.
+    """
     if not is_any_adaptive(comparison.frame):
         return None
     others = counterparts(comparison.frame, comparison.models)
@@ -53,8 +57,9 @@ def section(comparison: ComparisonData) -> Section | None:
 def within_kinds(comparison: ComparisonData) -> pd.DataFrame:
     """Rank static models among themselves and adaptive models among themselves; return one frame of texts.
 
-    Its columns are ``memory`` (static or adaptive), ``rank`` within the kind, ``model``, ``score``, and ``difference``
-    to the best model of the kind with its interval and p-value.
+    An adaptive model goes on learning within a sequence. The columns are ``memory`` (static or adaptive), ``rank``
+    within the kind, ``model``, ``score``, and ``difference`` to the best model of the kind with its interval and
+    p-value.
     """
     frame = comparison.frame
     memory, scores = (dict(zip(frame["model"], frame[column], strict=True)) for column in ("memory", "score"))
@@ -82,10 +87,13 @@ def _lead_in_words(comparison: ComparisonData, name: str, other: str) -> str:
 
 
 def _gains_table(gains: dict[str, pd.DataFrame], others: dict[str, str]) -> pd.DataFrame:
-    """Return the gains as text, a row for each octave (positions 2^i to 2^(i+1) - 1), a column for each adaptive model.
+    """Return the gains of adaptation as text, a row for each octave (positions 2^i to 2^(i+1) - 1).
 
-    ``gains`` has the frame of ``gain_by_position`` for each adaptive model, and ``others`` the name of the static model
-    that it was compared with.
+    There is a column for each adaptive model.
+
+    Args:
+        gains: for each adaptive model, the frame of ``gain_by_position``.
+        others: for each adaptive model, the name of the static model that it was compared with.
     """
     first = next(iter(gains.values()))
     result = pd.DataFrame(

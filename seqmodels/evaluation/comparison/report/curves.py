@@ -23,7 +23,7 @@ MIN_SEQUENCES = 20  # with fewer sequences, positions are not averaged over enou
 
 
 def position(comparison: ComparisonData) -> Section | None:
-    """Return the section that plots nats per unit against position, to show how models profit from context.
+    """Return the report's section that plots nats per unit against position, to show how models profit from context.
 
     Return None if every test sequence has a single unit.
     """
@@ -74,7 +74,7 @@ def _mean(values: np.ndarray) -> float:
 
 
 def calibration(comparison: ComparisonData) -> Section | None:
-    """Return the section on calibration on a sample of test steps, or None if no model can be measured."""
+    """Return the report's section on calibration on a sample of test steps, or None if no model can be measured."""
     data = pair_of(comparison)
     plot = None if data is None else calibration_plot(comparison.models, *data)
     if plot is None:
@@ -86,7 +86,10 @@ def calibration(comparison: ComparisonData) -> Section | None:
 
 
 def learning(comparison: ComparisonData) -> Section | None:
-    """Return the section on nats against seconds of fitting, or None if no model has a history of several steps."""
+    """Return the report's section on nats per unit against seconds of fitting.
+
+    Return None if no model has a training history of several steps.
+    """
     curves = {name: h for name, h in comparison.histories.items() if len(h) > 1}
     if not curves:
         return None
@@ -106,7 +109,7 @@ def learning(comparison: ComparisonData) -> Section | None:
 
 
 def code_lengths(comparison: ComparisonData) -> Section | None:
-    """Return the section on prequential code lengths of the training part, or None if they were not computed."""
+    """Return the report's section on prequential code lengths of the training part; None if there are none."""
     codes = comparison.code_lengths
     if codes is None:
         return None

@@ -17,9 +17,13 @@ SCALE_SEQUENCES, SCALE_FRAMES = 500, 10_000  # most sequences, and most frames o
 
 
 def pair_of(comparison: ComparisonData, index: np.ndarray | None = None) -> tuple[Sequences, Sequences | None] | None:
-    """Return the arguments ``(X, y)`` of the models for the test sequences at ``index``; None means all sequences.
+    """Return the test data of a comparison as the arguments ``(X, y)`` of its models.
 
     ``y`` is None for p(x). Return None instead of the pair if the scores are of p(y | x) and the sources were not kept.
+
+    Args:
+        comparison: the comparison.
+        index: indices of test sequences, ``(n,)``; None means all sequences.
     """
     test = comparison.test if index is None else comparison.test.take(index)
     if not comparison.measure.conditional:
@@ -35,9 +39,13 @@ def readable_steps(item: Item) -> list[str]:
 
 
 def readable_nats(item: Item, steps: np.ndarray) -> np.ndarray:
-    """Return the log-probability of each step as a reader sees it, ``(T,)`` in nats, without the end of the sequence.
+    """Return the log-probability of each of T steps as a reader sees it, ``(T,)`` in nats, without the end.
 
-    ``steps`` has the log-probability of each scored unit. For a text those of the bytes of a character are summed.
+    For a text those of the bytes of a character are summed.
+
+    Args:
+        item: the sequence.
+        steps: log-probability of each scored unit (byte, symbol or frame), in nats.
     """
     if not isinstance(item, str):
         return np.asarray(steps[: len(item)], dtype=float)
@@ -46,15 +54,20 @@ def readable_nats(item: Item, steps: np.ndarray) -> np.ndarray:
 
 
 def sequence_label(sequences: Sequences, i: int) -> str:
-    """Return a label of one sequence for headings: its name, and its number if several sequences have that name."""
+    """Return a label of sequence ``i`` for headings: its name, and its number if several sequences have that name."""
     name = sequences.names[i]
     return f"sequence {name}" if sequences.names.count(name) == 1 else f"sequence {i} ({name})"
 
 
 def times_of(sequences: Sequences, i: int, start: int, end: int) -> dict[str, Any]:
-    """Return times and label of frames ``start`` to ``end`` of sequence ``i``, as keyword arguments for plots.
+    """Return times and axis label of some frames of a sequence, as keyword arguments for plots.
 
     The dictionary is empty if the sequences have no times.
+
+    Args:
+        sequences: the sequences.
+        i: index of the sequence.
+        start, end: indices of the first frame and after the last.
     """
     if sequences.times is None:
         return {}
@@ -63,6 +76,6 @@ def times_of(sequences: Sequences, i: int, start: int, end: int) -> dict[str, An
 
 
 def scale_of(sequences: Sequences) -> Scale:
-    """Return the colour scale for all images of a report, estimated from the first frames of the first sequences."""
+    """Return the color scale for all images of a report, estimated from the first frames of the first sequences."""
     some = [np.asarray(item[:SCALE_FRAMES]) for item in sequences.items[:SCALE_SEQUENCES]]
     return Scale(some, sequences.features)

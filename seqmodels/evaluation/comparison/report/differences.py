@@ -55,21 +55,24 @@ class Passage:
 
     @property
     def total(self) -> float:
-        """Sum of ``difference`` over the steps."""
+        """Difference of the log-probabilities under model a and model b, summed over the steps."""
         return float(self.difference.sum())
 
 
 def section(comparison: ComparisonData) -> Section | None:
-    """Return the section on where the best model differs most from the baseline (or the second, if it is the baseline).
+    """Return the report's section on the steps where the best model differs most from the baseline in log-probability.
 
-    Return None if fewer than two models have a rank.
+    If the best model is the baseline, it is compared with the second. Return None if fewer than two models have a rank.
     """
     names = two_models(comparison)
     return None if names is None else _section_of(comparison, "differences", *names)
 
 
 def runner_up_section(comparison: ComparisonData) -> Section | None:
-    """Return the section on where the best model differs from the second, or None if ``section`` is on the same two."""
+    """Return the report's section on where the best model differs most from the second.
+
+    Return None if ``section`` is on the same two models, or if fewer than two have a rank.
+    """
     ranked = comparison.ranked
     if len(ranked) < 2 or two_models(comparison) == (ranked[0], ranked[1]):
         return None
@@ -93,9 +96,12 @@ def two_models(comparison: ComparisonData) -> tuple[str, str] | None:
 
 
 def bounded_difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return ``a - b``, log-probabilities in nats, clipped to ``±MAX_DIFFERENCE``, so that no difference is infinite.
+    """Return ``a - b``, clipped to ``±MAX_DIFFERENCE``, so that no difference of log-probabilities is infinite.
 
     The difference is 0.0 where both are -inf.
+
+    Args:
+        a, b: log-probabilities of T steps in nats, ``(T,)``.
     """
     both = np.isneginf(a) & np.isneginf(b)
     difference = np.where(both, 0.0, a) - np.where(both, 0.0, b)
@@ -123,7 +129,12 @@ def _text(comparison: ComparisonData, a: str, b: str) -> Markup:
 
 
 def passages(comparison: ComparisonData, a: str, b: str) -> list[Passage]:
-    """Cut the test texts into passages and return them, the largest difference between models a and b first."""
+    """Cut the test texts into passages and return them, the largest difference between two models first.
+
+    Args:
+        comparison: the comparison.
+        a, b: names of the two models.
+    """
     test = comparison.test
     each_a, each_b = (comparison.log_prob_steps[name] for name in (a, b))
     every_passage = []
@@ -138,9 +149,11 @@ def passages(comparison: ComparisonData, a: str, b: str) -> list[Passage]:
 
 
 def _coloured(passage: Passage, a: str, b: str) -> Markup:
-    """Return a passage as HTML with a heading, each step coloured by its difference and with the figures as a tooltip.
+    """Return a passage as HTML with a heading, each step coloured by the difference of two models, with a tooltip.
 
-    ``a`` and ``b`` are the names of the two models.
+    Args:
+        passage: part of a test sequence.
+        a, b: names of the two models.
     """
     better = a if passage.total > 0 else b
     end = passage.start + len(passage.steps)
@@ -186,7 +199,11 @@ class Clip:
 def clips(comparison: ComparisonData, a: str, b: str) -> list[Clip]:
     """Cut the test sequences of vectors into clips of at most ``IMAGE_FRAMES`` frames and return them all.
 
-    Clips with the largest total difference between models a and b, either way, come first.
+    Clips with the largest total difference between two models, either way, come first.
+
+    Args:
+        comparison: the comparison.
+        a, b: names of the two models.
     """
     each_a, each_b = (comparison.log_prob_steps[name] for name in (a, b))
     every_clip = []

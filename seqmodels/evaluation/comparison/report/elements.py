@@ -40,7 +40,13 @@ COLOUR_OF_STYLE = re.compile(r'(?<=: )#[0-9a-f]{6}(?=[;"])')  # in an SVG, not i
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the report: its ``anchor`` (HTML id), its ``title`` (plain text) and its ``body`` (HTML)."""
+    """A section of the HTML report of a comparison.
+
+    Attributes:
+        anchor: HTML id of the section.
+        title: heading, plain text.
+        body: content, HTML.
+    """
 
     anchor: str
     title: str
@@ -63,9 +69,13 @@ def together(*parts: Markup | None) -> Markup:
 
 
 def table(frame: pd.DataFrame, label: str) -> Markup:
-    """Return a frame as an HTML table; ``label`` describes it to screen readers.
+    """Return a frame as an HTML table.
 
     Tables of more than ``MAX_COLUMNS_OF_A_TELEPHONE`` columns have a hint that they scroll.
+
+    Args:
+        frame: the frame.
+        label: description of the table for screen readers.
     """
     hint = None
     if len(frame.columns) > MAX_COLUMNS_OF_A_TELEPHONE:

@@ -43,7 +43,7 @@ ALIGNMENT_HEIGHT = 4.5  # inches
 
 
 def hidden_states(comparison: ComparisonData) -> Section | None:
-    """Return the section on the states of every HMM with more than one state, or None if there is none."""
+    """Return the report's section on the states of every HMM with more than one state, or None if there is none."""
     hmms = {name: m for name, m in comparison.models.items() if isinstance(m, HMM) and len(m.initial_) > 1}
     data = decoded_part(comparison)
     if not hmms or data is None:
@@ -57,7 +57,8 @@ def hidden_states(comparison: ComparisonData) -> Section | None:
 def decoded_part(comparison: ComparisonData) -> tuple[Sequences, Sequences | None] | None:
     """Return ``(X, y)`` of the first test sequences, about ``N_DECODED_UNITS`` units, whose hidden states are shown.
 
-    A single long sequence is cut. Return None if the scores are of p(y | x) and the sources were not kept.
+    A single long sequence is cut. ``y`` is None for p(x). Return None if the scores are of p(y | x) and the sources
+    were not kept.
     """
     n_sequences = int(np.searchsorted(np.cumsum(comparison.test.n_units), N_DECODED_UNITS)) + 1
     if len(comparison.test) == 1 and not comparison.measure.conditional:
@@ -87,8 +88,11 @@ def _states_of(name: str, model: HMM, X: Sequences, y: Sequences | None) -> Mark
 def visits(paths: list[np.ndarray]) -> pd.DataFrame:
     """Count how often and how long HMM states are visited; return a frame, the most visited state first.
 
-    ``paths`` has the decoded states of each sequence, ``(T,)``. The columns are ``state``, ``share`` (of all steps),
-    ``mean duration`` and ``longest`` (visits in steps).
+    A visit is a run of steps in one state. The columns are ``state``, ``share`` (of all steps), ``mean duration`` and
+    ``longest`` (visits in steps).
+
+    Args:
+        paths: decoded states of each sequence of T steps, ``(T,)``.
     """
     durations = [(state, end - first) for path in paths for first, end, state in runs(path)]
     frame = pd.DataFrame(durations, columns=["state", "steps"]).groupby("state")["steps"]
@@ -99,9 +103,12 @@ def visits(paths: list[np.ndarray]) -> pd.DataFrame:
 
 
 def _image(name: str, scored: Sequences, paths: list[np.ndarray]) -> Markup:
-    """Return a picture of the sequence of median length above its states.
+    """Return a picture of the sequence of median length above its hidden states.
 
-    ``name`` is the model's name, and ``paths`` has the states of each of the ``scored`` sequences, ``(T,)``.
+    Args:
+        name: name of the model.
+        scored: the sequences.
+        paths: states of each sequence of T steps, ``(T,)``.
     """
     i = int(np.argsort(scored.n_units, kind="stable")[len(scored) // 2])
     title = f"{name}: {sequence_label(scored, i)}"
@@ -117,9 +124,12 @@ def _image(name: str, scored: Sequences, paths: list[np.ndarray]) -> Markup:
 
 
 def coloured_steps_html(model: HMM, scored: Sequences, paths: list[np.ndarray]) -> Markup:
-    """Return the first steps of the sequences as HTML, coloured by their states.
+    """Return the first steps of the sequences as HTML, coloured by their hidden states.
 
-    ``paths`` has the states of each of the ``scored`` sequences, ``(T,)``.
+    Args:
+        model: the HMM.
+        scored: the sequences.
+        paths: states of each sequence of T steps, ``(T,)``.
     """
     separator = "" if scored.kind == "text" else " "
     steps_left = MAX_STEPS
@@ -137,7 +147,10 @@ def coloured_steps_html(model: HMM, scored: Sequences, paths: list[np.ndarray]) 
 def _coloured_runs(steps: list[str], path: np.ndarray, separator: str) -> list[tuple[str, str, str]]:
     """Group steps into runs of the same hidden state; return the text, CSS class and tooltip of each run.
 
-    ``steps`` has the text of each step, ``path`` its state, and ``separator`` joins the steps of a run.
+    Args:
+        steps: text of each of T steps.
+        path: state of each step, ``(T,)``.
+        separator: text that joins the steps of a run.
     """
     return [
         (separator.join(steps[first:stop]), f"s{state % len(COLOURS)}", f"state {state}")
@@ -146,9 +159,13 @@ def _coloured_runs(steps: list[str], path: np.ndarray, separator: str) -> list[t
 
 
 def _emitted(model: HMM, scored: Sequences, paths: list[np.ndarray], states: list[int]) -> list[str]:
-    """Return, for each of ``states``, the steps that it emitted most often, with their shares, as text.
+    """Return, for each of several hidden states, the steps that it emitted most often, with their shares, as text.
 
-    ``paths`` has the states of each of the ``scored`` sequences, ``(T,)``.
+    Args:
+        model: the HMM.
+        scored: the sequences.
+        paths: states of each sequence of T steps, ``(T,)``.
+        states: the states.
     """
     counts: dict[int, Counter[str]] = {state: Counter() for state in states}
     for item, path in zip(scored, paths, strict=True):
@@ -168,7 +185,10 @@ def _emitted(model: HMM, scored: Sequences, paths: list[np.ndarray], states: lis
 
 
 def attention(comparison: ComparisonData) -> Section | None:
-    """Return the section on alignments of one short test pair by every model that aligns, or None if none does."""
+    """Return the report's section on alignments of one short test pair, by every model that aligns; None if none does.
+
+    An alignment says how much each target step depends on each source step.
+    """
     models = {name: model for name, model in comparison.models.items() if aligns(model)}
     if not models or comparison.source is None:
         return None
@@ -187,7 +207,10 @@ def attention(comparison: ComparisonData) -> Section | None:
 def readable_pair(sources: np.ndarray, targets: np.ndarray) -> int:
     """Return the index of the pair with the longest target among pairs of at most ``MAX_READABLE_STEPS`` steps.
 
-    If no pair is that short, return the index of the shortest. ``sources`` and ``targets`` are the lengths, ``(n,)``.
+    If no pair is that short, return the index of the shortest.
+
+    Args:
+        sources, targets: lengths of the sources and targets of n pairs, ``(n,)``.
     """
     longer = np.maximum(sources, targets)
     is_readable = longer <= MAX_READABLE_STEPS

@@ -75,7 +75,7 @@ def _subtitle(comparison: ComparisonData) -> str:
 
 
 def provenance_section(comparison: ComparisonData) -> Section:
-    """Return the section on how to reproduce the figures: command, date, versions, hardware, hashes and settings."""
+    """Return the report's section on how to reproduce the scores: command, versions, hardware, hashes and settings."""
     record = known_provenance(comparison)
     entries = {
         name.replace("_", " "): _value_in_words(value) for name, value in record.items() if name not in FOLDED and value

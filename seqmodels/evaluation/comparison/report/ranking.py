@@ -28,7 +28,7 @@ SIGNIFICANCE = 0.05
 
 
 def section(comparison: ComparisonData) -> Section:
-    """Return the section with the ranking as a table and a forest plot, and how to read them."""
+    """Return the report's section with the ranking as a table and a forest plot, and how to read them."""
     frame = comparison.frame
     rows = frame[frame["score"].notna()]
     parts = zip(rows["model"], rows["difference"], rows["ci_low"], rows["ci_high"], strict=True)
@@ -54,9 +54,9 @@ def _difference_in_words(name: str, difference: float, low: float, high: float) 
 
 
 def pairs(comparison: ComparisonData) -> Section | None:
-    """Return the section on the differences of all pairs of ranked models, as a matrix and, folded away, as a table.
+    """Return the report's section on the differences of all pairs of ranked models, as a matrix and as a table.
 
-    Return None if there are fewer than three ranked models.
+    The table is folded away. Return None if there are fewer than three ranked models.
     """
     frame = comparison.pairwise()
     if len(frame) < 2:
@@ -92,10 +92,11 @@ def pairs(comparison: ComparisonData) -> Section | None:
 
 
 def _told_apart(p: np.ndarray, method: str) -> str:
-    """Return a sentence on how many of the tested pairs differ significantly.
+    """Return a sentence on how many of the tested pairs of models differ significantly.
 
-    ``p`` are the corrected p-values of the pairs, ``(n,)``, NaN where a pair was not tested. ``method`` says why, if
-    none was tested.
+    Args:
+        p: corrected p-values of n pairs, ``(n,)``, NaN where a pair was not tested.
+        method: how they were tested; it says why, if none was tested.
     """
     tested = int(np.isfinite(p).sum())
     if not tested:
@@ -107,7 +108,7 @@ def _told_apart(p: np.ndarray, method: str) -> str:
 
 
 def trials(comparison: ComparisonData) -> Section | None:
-    """Return the section with every setting that the search tried, or None if there was no search."""
+    """Return the report's section with every setting that the search tried, or None if there was no search."""
     tried = comparison.search
     if not len(tried):
         return None
@@ -205,7 +206,12 @@ def _against_reference(comparison: ComparisonData, best: str) -> list[str]:
 
 
 def _against_second(comparison: ComparisonData, ranked: Any) -> list[str]:
-    """Return a sentence on the lead over the runner-up, in a list; no sentence if the runner-up is the baseline."""
+    """Return a list with a sentence on the best model's lead over the second; empty if the second is the baseline.
+
+    Args:
+        comparison: the comparison.
+        ranked: rows of its frame that have a rank, best first.
+    """
     if len(ranked) < 2 or ranked["model"].iloc[1] == comparison.baseline:  # said about the baseline already
         return []
     first, second = ranked["model"].iloc[:2]
@@ -218,9 +224,13 @@ def _against_second(comparison: ComparisonData, ranked: Any) -> list[str]:
 
 
 def lead_over(comparison: ComparisonData, first: str, second: str) -> Difference:
-    """Return the score of ``first`` minus the score of ``second`` as a paired difference, with interval and p-value.
+    """Return the score of one model minus the score of another as a paired difference, with interval and p-value.
 
     There is no interval if the clusters of the table were not saved, because sequences may then depend on each other.
+
+    Args:
+        comparison: the comparison.
+        first, second: names of the two models.
     """
     n = len(comparison.test)
     metadata = comparison.test.metadata

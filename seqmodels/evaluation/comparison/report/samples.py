@@ -23,7 +23,7 @@ REAL = "what really came"  # the title of the test sequence
 
 
 def section(comparison: ComparisonData) -> Section | None:
-    """Return the section with a draw from each model; for pairs, given the source of one test pair.
+    """Return the report's section with a draw from each model; for pairs, given the source of one test pair.
 
     Return None if the scores are of p(y | x) and the sources were not kept.
     """
@@ -52,7 +52,7 @@ def section(comparison: ComparisonData) -> Section | None:
 def draws(
     comparison: ComparisonData, target: Item, source: Item | None, like: Sequences | None = None
 ) -> tuple[dict[str, Item], list[str]]:
-    """Return a draw from each model, and a sentence for each model that could not be drawn from.
+    """Return a draw from each model of a comparison, and a sentence for each model that could not be drawn from.
 
     Args:
         comparison: the comparison with the models.
