@@ -61,7 +61,7 @@ class Estimate:
 
 
 class Emitted(ABC):
-    """Base class for the emission parameters of one kind of observation, which says which of them have standard errors.
+    """Base class for the output parameters of one kind of observation, which says which of them have standard errors.
 
     A *table* ``(G, P)`` holds the P output parameters, the numbers that the observation takes, for each of G distinct
     emissions; states that are tied share one. To add a kind of observation, define the methods below, and register the

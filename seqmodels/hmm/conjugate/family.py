@@ -25,7 +25,7 @@ from seqmodels.observations import Observation
 
 
 class EmissionPrior(ABC):
-    """Abstract base of priors of the emission parameters of K states, with a density that a sampler can evaluate.
+    """Abstract base of priors of the output parameters of K states, with a density that a sampler can evaluate.
 
     A prior is given by the H hyperparameters of each state, a tensor ``(K, H)`` in float64.
 
@@ -39,7 +39,7 @@ class EmissionPrior(ABC):
 
     @abstractmethod
     def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
-        """Return the H hyperparameters of the prior of each of K states' emission parameters, ``(K, H)``.
+        """Return the H hyperparameters of the prior of each of K states' output parameters, ``(K, H)``.
 
         Args:
             prior: the prior as the user passed it, in numbers of observations.
@@ -51,11 +51,11 @@ class EmissionPrior(ABC):
 
     @abstractmethod
     def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
-        """Return the log-density of the emission parameters of each of K states under the prior in nats, ``(K,)``,
+        """Return the log-density of the output parameters of each of K states under the prior in nats, ``(K,)``,
         differentiable.
 
         Args:
-            table: P emission parameters of each state, ``(K, P)``.
+            table: P output parameters of each state, ``(K, P)``.
             hyper: H hyperparameters of the prior of each state, ``(K, H)``.
 
         The density is that of free, unconstrained parameters as in ``hmm.estimates``, with one logit less than there
@@ -65,17 +65,17 @@ class EmissionPrior(ABC):
 
     @abstractmethod
     def near(self, table: Tensor, prior: Tensor, statistics: Statistics) -> Tensor:
-        """Return emission parameters ``(K, P)`` near the mode of the posterior, from which a sampler starts.
+        """Return output parameters ``(K, P)`` near the mode of the posterior, from which a sampler starts.
 
         Args:
-            table: P fitted emission parameters of each of K states, ``(K, P)``.
+            table: P fitted output parameters of each of K states, ``(K, P)``.
             prior: H hyperparameters of the prior of each state, ``(K, H)``.
             statistics: expected sufficient statistics under the fitted parameters.
         """
 
 
 class ConjugateFamily(EmissionPrior):
-    """Abstract base of conjugate priors: a family of distributions of the emission parameters of K states.
+    """Abstract base of conjugate priors: a family of distributions of the output parameters of K states.
 
     The posterior given the prior and expected sufficient statistics belongs to the same family.
 
@@ -104,12 +104,12 @@ class ConjugateFamily(EmissionPrior):
         """Return an emission and its parameters whose densities are ``exp(E log p(x))``, for the E-step of variational
         Bayes.
 
-        The expectation is over the posterior of the emission parameters. The parameters that are returned, ``(K, P +
-        O)``, are P emission parameters of each of K states, then O offsets that are added to log-densities.
+        The expectation is over the posterior of the output parameters. The parameters that are returned, ``(K, P +
+        O)``, are P output parameters of each of K states, then O offsets that are added to log-densities.
 
         Args:
             hyper: H hyperparameters of the posterior of each state, ``(K, H)``.
-            fixed: emission parameters ``(K, P)`` in which states with a frozen emission have its values.
+            fixed: output parameters ``(K, P)`` in which states with a frozen emission have its values.
         """
         return ExpectedEmission(self.emission, self.offset_features), torch.cat(self.expected(hyper), 1)
 
@@ -124,19 +124,19 @@ class ConjugateFamily(EmissionPrior):
 
     @abstractmethod
     def expected(self, hyper: Tensor) -> tuple[Tensor, Tensor]:
-        """Return emission parameters and offsets whose density is ``exp(E log p(x))`` under the distribution ``hyper``.
+        """Return output parameters and offsets whose density is ``exp(E log p(x))`` under the distribution ``hyper``.
 
         Args:
             hyper: H hyperparameters of each of K states, ``(K, H)``.
 
         Returns:
-            P emission parameters of each state, ``(K, P)``, and O numbers to add to its log-densities, ``(K, O)``,
+            P output parameters of each state, ``(K, P)``, and O numbers to add to its log-densities, ``(K, O)``,
             which belong to the features that ``offset_features`` names.
         """
 
     @abstractmethod
     def divergence(self, hyper: Tensor, prior: Tensor) -> Tensor:
-        """Return ``KL(posterior || prior)`` of the emission parameters of each of K states in nats, ``(K,)``.
+        """Return ``KL(posterior || prior)`` of the output parameters of each of K states in nats, ``(K,)``.
 
         Args:
             hyper: H hyperparameters of the posterior of each state, ``(K, H)``.
@@ -145,20 +145,20 @@ class ConjugateFamily(EmissionPrior):
 
     @abstractmethod
     def mean(self, hyper: Tensor) -> Tensor:
-        """Return emission parameters ``(K, P)`` at the mean of probabilities, rates, means and precisions.
+        """Return output parameters ``(K, P)`` at the mean of probabilities, rates, means and precisions.
 
         The mean is that of the distribution with hyperparameters ``hyper (K, H)``, such as the posterior.
         """
 
     @abstractmethod
     def draw(self, hyper: Tensor, generator: torch.Generator) -> Tensor:
-        """Return emission parameters ``(K, P)`` drawn at random from the distribution with hyperparameters ``hyper (K,
+        """Return output parameters ``(K, P)`` drawn at random from the distribution with hyperparameters ``hyper (K,
         H)``.
         """
 
     @abstractmethod
     def raw(self, hyper: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
-        """Return the hyperparameters of the emission parameters in raw units of the data, arrays by name.
+        """Return the hyperparameters of the output parameters in raw units of the data, arrays by name.
 
         Args:
             hyper: H hyperparameters of each of K states, ``(K, H)``, for encoded data.
@@ -199,7 +199,7 @@ def refuse_other_prior(name: str, value: Any, without: Any) -> None:
 class ExpectedEmission(Emission):
     """An emission whose densities are ``exp(E log p(x))`` under a posterior, for the E-step of variational Bayes.
 
-    Its parameters are ``(K, P + O)`` for K states: P emission parameters of ``inner``, then O offsets that are added to
+    Its parameters are ``(K, P + O)`` for K states: P output parameters of ``inner``, then O offsets that are added to
     log-densities.
 
     Args:

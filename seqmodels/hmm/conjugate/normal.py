@@ -21,10 +21,10 @@ OFF_FLOOR = 10.0  # a width on its floor has no coordinate, so draws begin at th
 
 
 class NormalPrior(EmissionPrior):
-    """A prior under which all emission parameters of a state are independent and normal with mean 0, for use by a
+    """A prior under which all output parameters of a state are independent and normal with mean 0, for use by a
     sampler.
 
-    Its hyperparameters are the standard deviations of the P emission parameters of each of K states, ``(K, P)``.
+    Its hyperparameters are the standard deviations of the P output parameters of each of K states, ``(K, P)``.
 
     Args:
         emission: the emission distribution.

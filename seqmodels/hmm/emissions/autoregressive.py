@@ -278,7 +278,7 @@ class AutoregressiveEmission(Emission):
         """Return the log-density of frames in each of K states, summed over the frames, in nats, ``(K,)``.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
             sums: sums of F quadratic features over frames that are complete and after the first p steps of their
                 sequence, for each state, as ``statistics`` returns them, ``(K, F)``.
         """
@@ -377,7 +377,7 @@ class AutoregressiveEmission(Emission):
         with coefficients A of lags 1 to p and covariance Σ of the innovations.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
         """
         matrix, _, shape, *_ = self.observation.unpack(table, self.size)
         log_prior = -0.5 * self.observation.ridge * self._scaled_squares(matrix, shape)
@@ -438,7 +438,7 @@ class AutoregressiveEmission(Emission):
         return self.maximise((sums + 2 * (self.n_regressors + 1) * mean,), table)
 
     def white_noise(self, x: Tensor, is_early: Tensor, n_states: int) -> Tensor:
-        """Return emission parameters ``(K, P)`` with which every state ignores the frames before; EM starts there.
+        """Return output parameters ``(K, P)`` with which every state ignores the frames before; EM starts there.
 
         Every state gets the mean and covariance of all frames. The Gaussian of the first p steps of a sequence is
         estimated from the frames where ``is_early`` is True and from ``D + 1`` frames with the mean and covariance of
@@ -509,7 +509,7 @@ class AutoregressiveEmission(Emission):
         name.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
             shift: number to add to each of D encoded features times ``scale``, which gives its raw value, ``(D,)``.
             scale: factor of each encoded feature, ``(D,)``.
             names: names of the features; a single ``""`` adds nothing to the name of a column.

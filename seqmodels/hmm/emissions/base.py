@@ -66,7 +66,7 @@ class Emission(ABC):
 
     @property
     def shares(self) -> bool:
-        """True if states have emission parameters in common, so that several models cannot be computed side by side."""
+        """True if states have output parameters in common, so that several models cannot be computed side by side."""
         return False
 
     @property
@@ -80,10 +80,10 @@ class Emission(ABC):
         return None
 
     def is_kept(self, table: Tensor) -> Tensor:
-        """Return a mask ``(K, P)`` of the emission parameters that the M-step leaves unchanged; by default none.
+        """Return a mask ``(K, P)`` of the output parameters that the M-step leaves unchanged; by default none.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
         """
         return torch.zeros_like(table, dtype=torch.bool)
 
@@ -109,7 +109,7 @@ class Emission(ABC):
         The second result is None if there is nothing to use again; ``statistics`` may overwrite it.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
             x: N encoded frames, ``(N, D)``, or symbols, ``(N,)``.
             past: the p frames before each frame, ``(N, p, D)``; None if the emission does not depend on them.
             dtype: precision of the densities.
@@ -121,41 +121,41 @@ class Emission(ABC):
         """Return the E-step and M-step of this emission as compiled loops, or None if no loops compute in ``dtype``.
 
         Args:
-            table: P emission parameters of each of K states to start from, ``(K, P)``.
+            table: P output parameters of each of K states to start from, ``(K, P)``.
             frames: the frames of each batch, ``(N, D)``.
             dtype: precision of the computation.
         """
         return None
 
     def tie(self, table: Tensor) -> Tensor:
-        """Return emission parameters ``(K, P)`` in which all states have the first state's values of shared parameters.
+        """Return output parameters ``(K, P)`` in which all states have the first state's values of shared parameters.
 
         Training by gradient uses it, because the rows would otherwise differ. By default no parameter is shared.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
         """
         return table
 
     def unbounded(self, table: Tensor) -> Tensor:
-        """Return emission parameters as unconstrained real numbers of the same shape, for training by gradient.
+        """Return output parameters as unconstrained real numbers of the same shape, for training by gradient.
 
         The inverse is ``of_unbounded``. By default any numbers are allowed as parameters, which are returned unchanged.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
         """
         return table
 
     def of_unbounded(self, numbers: Tensor) -> Tensor:
-        """Return the emission parameters ``(K, P)`` that ``unbounded`` maps to ``numbers``, differentiable in these."""
+        """Return the output parameters ``(K, P)`` that ``unbounded`` maps to ``numbers``, differentiable in these."""
         return self.tie(numbers)
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         """Return the log-densities ``log p(x_t | state)`` of all frames and states in nats, ``(N, K)`` in ``dtype``.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
             x: N encoded frames in ``dtype``, ``(N, D)``, or symbols, ``(N,)``.
             past: the p frames before each frame, ``(N, p, D)``; None if the emission does not depend on them.
             dtype: precision of the result.
@@ -168,7 +168,7 @@ class Emission(ABC):
         By default the scores are the log-densities of ``log_prob``.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
             x: N encoded frames, ``(N, D)``, or symbols, ``(N,)``.
             past: the p frames before each frame, ``(N, p, D)``; None if the emission does not depend on them.
             dtype: precision of the scores.
@@ -182,7 +182,7 @@ class Emission(ABC):
         They are one or more float64 tensors whose first axis is the state; those of two batches add.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
             x: N encoded frames, ``(N, D)``, or symbols, ``(N,)``.
             past: the p frames before each frame, ``(N, p, D)``; None if the emission does not depend on them.
             gamma: posterior probability of each state in each frame, ``(N, K)``.
@@ -191,7 +191,7 @@ class Emission(ABC):
 
     @abstractmethod
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
-        """Return the emission parameters ``(K, P)`` that maximise expected log-likelihood plus ``log_prior``: the
+        """Return the output parameters ``(K, P)`` that maximise expected log-likelihood plus ``log_prior``: the
         M-step.
 
         Lower bounds of parameters, such as ``min_covariance``, hold. States without frames keep their rows of
@@ -199,7 +199,7 @@ class Emission(ABC):
 
         Args:
             statistics: expected sufficient statistics, as ``statistics`` returns them.
-            table: P emission parameters of each of K states before the step, ``(K, P)``.
+            table: P output parameters of each of K states before the step, ``(K, P)``.
         """
 
     def log_prior(self, table: Tensor) -> Tensor:
@@ -208,7 +208,7 @@ class Emission(ABC):
         It is added to the log-likelihood in the objective. It is zero without a prior.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
         """
         return table.new_zeros(())
 
@@ -216,7 +216,7 @@ class Emission(ABC):
         """Return a mask ``(K,)`` of the states with a parameter at its lower bound, such as ``min_covariance``.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
         """
         return self.observation.floor_hits(table, self.size)
 
@@ -237,7 +237,7 @@ class Emission(ABC):
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        """Return emission parameters ``(K, P)`` from which EM starts, estimated from frames with a guessed state.
+        """Return output parameters ``(K, P)`` from which EM starts, estimated from frames with a guessed state.
 
         The default is the M-step from one-hot posteriors. Two average frames are added to each state, so that small
         groups of frames do not start with extreme parameters.
@@ -257,15 +257,15 @@ class Emission(ABC):
         return self.maximise(tuple(s + 2 * s.sum(0) / len(x) for s in sums), table)
 
     def n_parameters(self, n_states: int) -> int:
-        """Return the number of free emission parameters of ``n_states`` states."""
+        """Return the number of free output parameters of ``n_states`` states."""
         return n_states * self.observation.n_output_parameters(self.size)
 
     @abstractmethod
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
-        """Return the emission parameters in raw units, arrays by name of the model's attribute, such as ``"means_"``.
+        """Return the output parameters in raw units, arrays by name of the model's attribute, such as ``"means_"``.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
             shift: number to add to each of D encoded features times ``scale``, which gives its raw value, ``(D,)``.
             scale: factor of each encoded feature, ``(D,)``.
         """
@@ -273,13 +273,13 @@ class Emission(ABC):
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
     ) -> Mapping[str, np.ndarray]:
-        """Return the emission parameters in raw units as columns ``(K,)``, one for each parameter and feature, by name.
+        """Return the output parameters in raw units as columns ``(K,)``, one for each parameter and feature, by name.
 
         A name is such as ``"rates_pulse"`` for the feature ``pulse``. The default is for parameters that have one value
         for each feature of each state; an observation with other parameters overrides it.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
             shift: number to add to each of D encoded features times ``scale``, which gives its raw value, ``(D,)``.
             scale: factor of each encoded feature, ``(D,)``.
             names: names of the features or symbols; a single ``""`` adds nothing to the name of a column.
@@ -320,7 +320,7 @@ class EmissionInLoops(Protocol):
         """Return the number of states with a parameter at its lower bound, such as ``min_covariance``."""
 
     def table(self) -> Tensor:
-        """Return the current emission parameters, P for each of K states, ``(K, P)`` float64."""
+        """Return the current output parameters, P for each of K states, ``(K, P)`` float64."""
 
     def statistics(self) -> Statistics:
         """Return the expected statistics summed over all batches, as tensors whose first axis is the state."""
@@ -352,7 +352,7 @@ def emission_of(observation: Observation, size: int) -> Emission:
 def table_of_labels(
     emission: Emission, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, n_rounds: int
 ) -> Tensor:
-    """Return first emission parameters ``(K, P)`` of K states, estimated from frames with a guessed state.
+    """Return first output parameters ``(K, P)`` of K states, estimated from frames with a guessed state.
 
     They are the parameters of the distribution's ``starting_point`` after ``n_rounds`` M-steps in which the guessed
     states are held fixed, and in which two average frames are added to each state.

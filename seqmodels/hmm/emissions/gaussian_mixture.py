@@ -697,7 +697,7 @@ class TiedMixtureEmission(Emission):
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        """Return first emission parameters ``(K, P)`` from guessed states, with averaged variances and no correlations.
+        """Return first output parameters ``(K, P)`` from guessed states, with averaged variances and no correlations.
 
         EM finds the correlations in its first step.
 

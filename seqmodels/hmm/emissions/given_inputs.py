@@ -38,7 +38,7 @@ def log_density_given_inputs(
 
     Args:
         observation: the emission distribution.
-        table: P emission parameters of each state where all inputs are zero, ``(K, P)``.
+        table: P output parameters of each state where all inputs are zero, ``(K, P)``.
         slopes: change of each emission parameter per unit of each of U inputs, ``(K, P, U)``.
         x: encoded frames, ``(N, D)``, or symbols, ``(N,)``.
         past: the p steps before each frame, ``(N, p, D)``, or None.
@@ -56,7 +56,7 @@ def log_density_given_inputs(
 
 
 class RegressedColumns(ABC):
-    """Abstract base of descriptions of which of the P emission parameters of a state depend linearly on inputs.
+    """Abstract base of descriptions of which of the P output parameters of a state depend linearly on inputs.
 
     There are L such parameters, called locations; each has one slope for each input. To add a kind, define the abstract
     methods below, and register the emission that has them with ``regressed_columns``.
@@ -68,11 +68,11 @@ class RegressedColumns(ABC):
     @property
     @abstractmethod
     def location(self) -> list[slice]:
-        """Slices of the P emission parameters of a state that cover the L parameters that depend on inputs."""
+        """Slices of the P output parameters of a state that cover the L parameters that depend on inputs."""
 
     @property
     def places(self) -> list[int]:
-        """Indices, among the P emission parameters of a state, of the L parameters that depend on inputs."""
+        """Indices, among the P output parameters of a state, of the L parameters that depend on inputs."""
         return [place for each in self.location for place in range(each.start, each.stop)]
 
     def units(self, scale: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class RegressedColumns(ABC):
 
     @property
     def n_free(self) -> int:
-        """Number of the L emission parameters depending on inputs whose slopes are free, not fixed at zero as a
+        """Number of the L output parameters depending on inputs whose slopes are free, not fixed at zero as a
         reference.
         """
         return len(self.places) - self.has_reference
@@ -121,12 +121,12 @@ class InputRegression(RegressedColumns):
     def maximise(
         self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return emission parameters ``(P,)`` and slopes on U inputs ``(P, U)`` of one state after an M-step.
+        """Return output parameters ``(P,)`` and slopes on U inputs ``(P, U)`` of one state after an M-step.
 
         The objective, the expected log-density plus log-prior, does not decrease.
 
         Args:
-            row, slopes: emission parameters ``(P,)`` and slopes ``(P, U)`` before the step.
+            row, slopes: output parameters ``(P,)`` and slopes ``(P, U)`` before the step.
             x, past: N encoded frames, and the steps before each, or None.
             inputs: inputs of each step, ``(N, U)``.
             gamma: posterior of the state in each frame, ``(N,)`` float64.
@@ -521,7 +521,7 @@ class NaturalRegression(InputRegression):
 class DensityRegression(InputRegression):
     """The M-step of any other density whose location parameters are linear in inputs, by Newton's method.
 
-    All emission parameters of a state and the slopes of its locations are fitted together. The derivatives of the
+    All output parameters of a state and the slopes of its locations are fitted together. The derivatives of the
     log-density are by automatic differentiation. The objective need not be concave, so that a step goes up along every
     direction of curvature, and is halved until it gains something.
     """
@@ -628,12 +628,12 @@ class ColumnsRegression(InputRegression):
 
 
 def finite_start(observation: Observation, table: Tensor) -> Tensor:
-    """Return emission parameters with log-odds, log-rates and the like clipped to a finite range, for a regression's
+    """Return output parameters with log-odds, log-rates and the like clipped to a finite range, for a regression's
     start.
 
     Args:
         observation: the emission distribution.
-        table: P emission parameters of each of K states, ``(K, P)``.
+        table: P output parameters of each of K states, ``(K, P)``.
     """
     if isinstance(observation, Columns):
         parts = [finite_start(group.observation, table[:, group.outputs]) for group in observation.parts()]

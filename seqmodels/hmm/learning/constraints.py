@@ -187,7 +187,7 @@ class Tying:
         """Return the row of the first state of each group of states that share an emission, ``(G, P)``.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
         """
         states = torch.arange(len(self.group))
         first = torch.full((self.n_groups,), len(self.group)).scatter_reduce(0, self.group, states, "amin")
@@ -203,18 +203,18 @@ class Tying:
         return torch.where((self.is_first & ~is_left_out).to(each.device), each, 0.0)
 
     def shared(self, table: Tensor) -> Tensor:
-        """Return emission parameters ``(K, P)`` in which each state has those of the first state of its group.
+        """Return output parameters ``(K, P)`` in which each state has those of the first state of its group.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
         """
         return table if self.is_free else self.spread(self.one_each(table))
 
     def spread(self, table_of_groups: Tensor) -> Tensor:
-        """Return emission parameters ``(K, P)`` in which each of K states has the row of its group.
+        """Return output parameters ``(K, P)`` in which each of K states has the row of its group.
 
         Args:
-            table_of_groups: P emission parameters of each of G groups of states, ``(G, P)``.
+            table_of_groups: P output parameters of each of G groups of states, ``(G, P)``.
         """
         return table_of_groups[self.group.to(table_of_groups.device)]
 
@@ -264,10 +264,10 @@ class Constraints:
         return self.frozen.rows(self.frozen.transition, k).repeat(len(parameters.transition) // k)
 
     def kept_numbers(self, table: Tensor, emission: Emission) -> Tensor:
-        """Return a mask ``(K, P)`` of the emission parameters that a fit leaves unchanged.
+        """Return a mask ``(K, P)`` of the output parameters that a fit leaves unchanged.
 
         Args:
-            table: P emission parameters of each of K states, ``(K, P)``.
+            table: P output parameters of each of K states, ``(K, P)``.
             emission: the emission distribution, which may keep some of its parameters by itself.
         """
         of_emission = emission.is_kept(self.tying.one_each(table))

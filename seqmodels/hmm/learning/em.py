@@ -85,7 +85,7 @@ class MAPObjective:
             seconds: time since the start of the run.
             log_prob: log-probability of the encoded data, in nats.
             log_prior: log-density of the prior, in nats.
-            table: P emission parameters of each of K states, ``(K, P)``, from which states with a variance at its lower
+            table: P output parameters of each of K states, ``(K, P)``, from which states with a variance at its lower
                 bound are counted.
         """
         return self.figures(step, seconds, log_prob, log_prior, int(self.emission.floor_hits(table).sum()))
@@ -148,7 +148,7 @@ class OwnMStep:
             seconds: time since the start of the run.
             log_prob: log-probability of the encoded data, in nats.
             log_prior: log-density of the prior, in nats.
-            table: P emission parameters of each of K states, ``(K, P)``, from which states with a variance at its lower
+            table: P output parameters of each of K states, ``(K, P)``, from which states with a variance at its lower
                 bound are counted.
         """
         return self.of_chain.row(step, seconds, log_prob, log_prior, table)
@@ -172,7 +172,7 @@ class EMObjective(Protocol):
             seconds: time since the start of the run.
             log_prob: the objective's first term, the log-probability of the encoded data or a bound of it, in nats.
             log_prior: the objective's other term, what ``log_prior`` returned, in nats.
-            table: P emission parameters of each of K states, ``(K, P)``, from which states with a variance at its lower
+            table: P output parameters of each of K states, ``(K, P)``, from which states with a variance at its lower
                 bound are counted.
         """
 
@@ -302,7 +302,7 @@ def _expectations(
 
     Args:
         stacked: parameters of all chains, with a leading axis R.
-        table: P emission parameters of each of K states of each chain, ``(R K, P)``.
+        table: P output parameters of each of K states of each chain, ``(R K, P)``.
         n_chains: number of chains, R.
         emission: the emission distribution of all chains.
         batch: some sequences.
@@ -496,12 +496,12 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
 
 
 def maximised_table(table: Tensor, emission: Emission, statistics: Statistics, tying: Tying) -> Tensor:
-    """Return the emission parameters ``(K, P)`` that maximise the expected log-density: the M-step of the emissions.
+    """Return the output parameters ``(K, P)`` that maximise the expected log-density: the M-step of the emissions.
 
     The statistics of states that share an emission are added first.
 
     Args:
-        table: P emission parameters of each of K states before the M-step, ``(K, P)``.
+        table: P output parameters of each of K states before the M-step, ``(K, P)``.
         emission: the emission distribution.
         statistics: its expected sufficient statistics, arrays whose first axis is the state.
         tying: which states share an emission.

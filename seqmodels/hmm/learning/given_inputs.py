@@ -81,9 +81,9 @@ class InputOptions:
         return of_first + of_transitions + len(self.emission) * n_free * int(emits_freely.sum())
 
     def free_slopes(self, parameters: Parameters, emission: Emission) -> tuple[Tensor, Tensor, Tensor]:
-        """Return masks of the slopes that are learned, for transitions, emission parameters and the first state.
+        """Return masks of the slopes that are learned, for transitions, output parameters and the first state.
 
-        The shapes are ``(K, K, U)``, ``(K, P, U)`` and ``(K, U)``, for K states, P emission parameters of a state, and
+        The shapes are ``(K, K, U)``, ``(K, P, U)`` and ``(K, U)``, for K states, P output parameters of a state, and
         U inputs. Slopes of reference categories, which are fixed at zero, and of inputs that the options do not name,
         are False.
         """
@@ -321,14 +321,14 @@ def _maximise_row(
 def maximised_emissions(
     parameters: Parameters, statistics: InputStatistics, emission: Emission, tying: Tying, options: InputOptions
 ) -> tuple[Tensor, Tensor]:
-    """Return emission parameters at inputs of zero, ``(K, P)``, and their slopes on U inputs, ``(K, P, U)``: the
+    """Return output parameters at inputs of zero, ``(K, P)``, and their slopes on U inputs, ``(K, P, U)``: the
     M-step.
 
     Each group of states that share an emission is a regression of its own, in which a step counts with the sum of their
     posteriors. Parameters of a state that do not belong to the emission, such as those of durations, do not change.
 
     Args:
-        parameters: the parameters before the M-step, with P emission parameters of each of K states.
+        parameters: the parameters before the M-step, with P output parameters of each of K states.
         statistics: frames, inputs and posterior of each step.
         emission: the emission distribution.
         tying: which states share an emission.

@@ -143,7 +143,7 @@ class Unconstrained(nn.Module):
     """A module whose weights are the parameters of a hidden Markov chain on an unconstrained scale, for gradient
     training.
 
-    They are logits of probabilities or logarithms of rates, emission parameters and slopes on inputs. Calling the
+    They are logits of probabilities or logarithms of rates, output parameters and slopes on inputs. Calling the
     module returns ``Parameters``. Probabilities and rates that are zero at the start stay zero. Weights of frozen
     parameters have a gradient of zero, so that they stay as they are.
 
@@ -304,7 +304,7 @@ def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | N
 
     Args:
         emission: the emission distribution.
-        table: P emission parameters of each state, ``(K, P)``.
+        table: P output parameters of each state, ``(K, P)``.
         x: encoded frames, ``(N, D)``, or symbols, ``(N,)``.
         past: frames before each frame, for an autoregression; else None.
     """

@@ -381,7 +381,7 @@ def check_numbers(n_states: int, n_init: int | Literal["auto"], max_iter: int, t
 
 
 def check_table_size(n_states: int, n_numbers: int) -> None:
-    """Raise ``ValueError`` if the emission parameters of ``n_states`` states, ``n_numbers`` each, would not fit into
+    """Raise ``ValueError`` if the output parameters of ``n_states`` states, ``n_numbers`` each, would not fit into
     memory.
     """
     refuse_beyond_memory(

@@ -14,7 +14,7 @@ from seqmodels.hmm.learning.constraints import Constraints, Tying
 
 
 class TiedFamily(ConjugateFamily):
-    """A prior of the emission parameters of K states in G groups, whose states share one emission (are tied).
+    """A prior of the output parameters of K states in G groups, whose states share one emission (are tied).
 
     A group has the prior of its first state. Expected statistics of its states are added, and its density counts once.
     Frozen emissions have no density. The family is conjugate if ``inner`` is.
@@ -82,7 +82,7 @@ class TiedFamily(ConjugateFamily):
 
 
 def tied_family(family: EmissionPrior, constraints: Constraints) -> EmissionPrior:
-    """Return the prior ``family`` of emission parameters, adapted to states that share an emission or are frozen.
+    """Return the prior ``family`` of output parameters, adapted to states that share an emission or are frozen.
 
     It is ``family`` itself if ``constraints`` say that no states share one and no emission is frozen.
     """

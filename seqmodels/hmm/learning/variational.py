@@ -54,7 +54,7 @@ def prior_hyperparameters(
 
     Args:
         prior: the prior that the user passed.
-        family: the form of the prior of the emission parameters.
+        family: the form of the prior of the output parameters.
         topology: which starts, transitions and ends are possible.
         n_states: number of states, K.
         has_final: True if the end of a sequence is an event.
@@ -77,7 +77,7 @@ class VariationalObjective:
     """The evidence lower bound of variational Bayes, and the units in which the history reports it.
 
     Attributes:
-        family: conjugate family of the emission parameters.
+        family: conjugate family of the output parameters.
         emission: the emission distribution whose parameters have lower bounds, such as ``min_covariance``.
         prior: hyperparameters of the prior.
         n_units: number of raw units of the training data, each counted with the weight of its sequence.
@@ -221,7 +221,7 @@ class VariationalPosterior:
         Args:
             arrays: what the method ``arrays`` returned.
             parameters: the fitted parameters, whose shapes the hyperparameters must have.
-            family: conjugate family of the emission parameters.
+            family: conjugate family of the output parameters.
 
         Raises:
             ValueError: if names, shapes or values cannot be those of such a posterior.
@@ -244,7 +244,7 @@ def mean_parameters(hyper: Parameters, family: ConjugateFamily, start: Start, ro
 
     Args:
         hyper: hyperparameters of the posterior, in the place of parameters.
-        family: conjugate family of the emission parameters.
+        family: conjugate family of the output parameters.
         start: how the first state's distribution is determined; it is uniform unless this is ``"free"``.
         rows: conjugate family of the transitions.
     """
@@ -267,7 +267,7 @@ def drawn_parameters(
 
     Args:
         hyper: hyperparameters of the posterior, in the place of parameters.
-        family: conjugate family of the emission parameters.
+        family: conjugate family of the output parameters.
         start: how the first state's distribution is determined; only a ``"free"`` one is drawn.
         rows: conjugate family of the transitions.
         generator: random generator.
