@@ -74,10 +74,10 @@ class HMM(HiddenChainModel):
             after each mini-batch; ``max_iter`` counts epochs, and long sequences are cut, with a warm-up, unless the
             topology never forgets. ``"gradient"`` is AdamW on the same objective, whose gradient is the E-step; it
             makes ``max_iter`` passes over the data and ignores ``tol``. ``"variational"`` is variational Bayes (MacKay
-            1997; Beal 2003) for ``Categorical``, ``Bernoulli``, ``Poisson``, diagonal or full ``GaussianMixture``, and
-            ``Columns`` of these; its ``objective`` is the evidence lower bound, and the parameters, which scores use,
-            are the posterior mean. There ``observation="auto"`` is ``GaussianMixture(1)`` for vectors, without prior
-            and background.
+            1997; Beal 2003) for ``Categorical``, ``Bernoulli``, ``Poisson``, diagonal or full ``GaussianMixture``,
+            ``Columns`` of these, and diagonal or full ``AutoregressiveGaussian`` of complete frames; its ``objective``
+            is the evidence lower bound, and the parameters, which scores use, are the posterior mean. There
+            ``observation="auto"`` is ``GaussianMixture(1)`` for vectors, without prior and background.
         input_effects: a ``ChainInputEffects``, which says which inputs transitions, emissions and the first state
             depend on.
         training: a ``ChainTraining``, which holds what few users turn about the fit, such as tied or frozen parameters,

@@ -152,7 +152,8 @@ class VariationalObjective:
     def mean(self, hyper: Parameters) -> Parameters:
         """Return the mean of the posterior with these hyperparameters, in which frozen parameters have their values."""
         mean = mean_parameters(hyper, self.family, self.start, self.rows)
-        return self.constraints.keep(self.fixed.to(hyper.initial.device), mean, self.family.emission)
+        kept = self.constraints.keep(self.fixed.to(hyper.initial.device), mean, self.family.emission)
+        return replace(kept, table=self.family.emission.tie(kept.table))
 
     def continues(self, hyper: Parameters) -> bool:
         """Return True if ``hyper`` has a distribution of the same parameters as the prior: of those not frozen."""
