@@ -396,10 +396,9 @@ class _Regressions(Emitted):
     def is_free(self, table: Tensor) -> Tensor:
         coefficients, intercept, _, first_mean, first_shape = self.observation.unpack(table, self.size)
         of_first = torch.zeros_like(first_mean), torch.zeros_like(first_shape)
+        of_intercept = torch.full_like(intercept, float(self.observation.intercept))
         shape = ~self._is_on_floor(table)
-        free = self.observation.pack(
-            torch.ones_like(coefficients), torch.ones_like(intercept), shape.double(), *of_first
-        )
+        free = self.observation.pack(torch.ones_like(coefficients), of_intercept, shape.double(), *of_first)
         return free > 0
 
     def lengths(self, table: Tensor) -> Tensor:

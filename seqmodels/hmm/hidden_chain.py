@@ -519,8 +519,8 @@ class HiddenChainModel(SequenceModel):
         family, prior = self._conjugate_family(chain), self.training.prior or ConjugatePrior()
         if not family.takes_missing and has_missing(joined_values(examples)):
             raise ValueError(
-                "a diagonal mixture of several components has no bound in closed form where values are missing; pass "
-                "GaussianMixture(1), covariance_type='full', or complete frames"
+                "a diagonal mixture of several components and an autoregression have no bound in closed form where "
+                "values are missing; pass GaussianMixture(1) or GaussianMixture(1, 'full'), or complete frames"
             )
         has_final = self.length_ == "stop"
         rows, constraints = chain.rows_family(examples), chain.options.constraints
@@ -1381,8 +1381,12 @@ class HiddenChainModel(SequenceModel):
         distributions with ``on`` and ``off (K, D)``. Mixtures have the concentrations ``weights (K, M)``, then
         ``mean (K, M, D)`` and ``mean_count``, and for precisions ``precision_shape`` and ``precision_rate (K, M, D)``,
         or ``degrees_of_freedom (K, M)`` and ``inverse_scale (K, M, D, D)``. ``Columns`` have those of all groups; a
-        name that several groups share gets the number of the group, ``mean_0``. ``NotFittedError`` is raised after
-        other algorithms.
+        name that several groups share gets the number of the group, ``mean_0``. Autoregressions have the means
+        ``coefficients (K, D, pD)`` and ``intercepts (K, D)``; ``regressor_precision (K, F, F)``, the inverse of the
+        covariance of a row of coefficients, then the intercept, divided by the variance of its innovation; the numbers
+        of the innovations' precisions, which have the names of mixtures without the axis M; and the same of the first
+        steps, ``first_mean (K, D)`` and so on, equal for all states. Of a frozen emission they are those of the prior.
+        ``NotFittedError`` is raised after other algorithms.
         """
         hyper, chain = self._variational().hyper, self._fitted_chain
         of_chain = {"initial": hyper.initial.numpy(), **chain.rows_family().raw(hyper)}
@@ -1413,6 +1417,7 @@ class HiddenChainModel(SequenceModel):
         for _ in range(n):
             model = copy.copy(self).set_params(algorithm="em", training__prior=None)
             drawn = constraints.keep(self.parameters_, drawn_parameters(*of_posterior, generator), family.emission)
+            drawn = replace(drawn, table=family.emission.tie(drawn.table))  # of a frozen state and the others
             model.parameters_, model._posterior = drawn, None
             models.append(model)
         return models

@@ -30,7 +30,7 @@ class AutoregressiveGaussian(Observation):
         min_covariance: lower bound of the variances of the innovations in units of the standardised data; for full
             covariances in EM, of their eigenvalues.
         ridge: strength of a Gaussian prior on the coefficients in an M-step, as a number of pseudo-frames of unit
-            variance.
+            variance. Variational Bayes and draws have the same prior, together with ``hmm.ConjugatePrior``.
         unit_root: strength, in the same pseudo-frames, of a prior that the coefficients ``A_1 + ... + A_p`` sum to the
             identity, as they do for a level that drifts. Least squares without it pulls forecasts towards the mean of
             the training data (Doan, Litterman and Sims 1984, *Forecasting and conditional projection using realistic

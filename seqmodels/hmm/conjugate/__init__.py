@@ -1,5 +1,6 @@
 """Conjugate distributions over an HMM's parameters: priors, and the posteriors that variational Bayes computes."""
 
+from seqmodels.hmm.conjugate.autoregressive import AutoregressiveFamily
 from seqmodels.hmm.conjugate.columns import ColumnsFamily
 from seqmodels.hmm.conjugate.family import ConjugateFamily, EmissionPrior, ExpectedEmission, conjugate_of
 from seqmodels.hmm.conjugate.gaussian_mixture import DiagonalMixtureFamily, FullMixtureFamily
@@ -10,6 +11,7 @@ from seqmodels.hmm.conjugate.rows import DirichletRows, GammaRates, RowsFamily
 from seqmodels.hmm.conjugate.symbols import CategoricalFamily
 
 __all__ = [
+    "AutoregressiveFamily",
     "BernoulliFamily",
     "CategoricalFamily",
     "ColumnsFamily",

@@ -28,6 +28,11 @@ class ColumnsFamily(ConjugateFamily):
 
     def __init__(self, parts: Sequence[EmissionPrior]) -> None:
         observation = Columns([(part.emission.observation, part.size) for part in parts])
+        if observation.n_past:
+            raise ValueError(
+                "an autoregression among Columns has no conjugate prior here; use AutoregressiveGaussian for all "
+                "features, or fit Columns by algorithm='em'"
+            )
         super().__init__(emission_of(observation, sum(part.size for part in parts)))
         self.parts, self.groups = parts, list(observation.parts())
 

@@ -175,8 +175,9 @@ def conjugate_of(observation: Observation, size: int) -> ConjugateFamily:
         ValueError: if the observation has no conjugate prior, or has a prior of its own.
     """
     raise ValueError(
-        f"{observation!r} has no conjugate prior here; use Categorical, Bernoulli, Poisson, a GaussianMixture with "
-        "covariance_type='diag' or 'full', or Columns of these, or fit it by algorithm='em'"
+        f"{observation!r} has no conjugate prior here; use Categorical, Bernoulli, Poisson, a GaussianMixture or "
+        "AutoregressiveGaussian with covariance_type='diag' or 'full', or Columns of all but the last, or fit it by "
+        "algorithm='em'"
     )
 
 

@@ -30,6 +30,12 @@ class ConjugatePrior(Configurable):
       divided by ``mean_count``. Under ``"diag"`` each precision is Gamma with shape ``count / 2`` and rate
       ``count * covariance / 2``; under ``"full"`` precisions are Wishart with ``count + D - 1`` degrees of freedom. In
       both, the mean of the precision is the inverse of ``covariance``. Weights are Dirichlet.
+    - ``AutoregressiveGaussian``: innovations have the precisions of a ``GaussianMixture(1)``. Given their covariance Σ
+      the intercept is normal around ``mean`` with covariance ``Σ / mean_count``. The observation says how weak the
+      prior of the coefficients is: they are normal around 0 with covariance ``Σ / ridge``, so that its default of 0.001
+      is worth a thousandth of a frame of unit variance; ``unit_root`` adds frames in which all steps are equal. The
+      Gaussian of the first steps, which all states share, has the default prior of a ``GaussianMixture(1)`` with one
+      state.
 
     Priors of parameters that an ``HMM`` itself does not have:
 
@@ -56,10 +62,12 @@ class ConjugatePrior(Configurable):
         mean: mean of those observations, a number, ``(D,)`` for D features (``(V,)`` for V symbols) or ``(K, D)``, for
             vectors in units of the standardised data; ``"auto"`` means 0 for vectors, uniform for symbols, else the
             observation's own prior mean.
-        mean_count: number of observations that the prior mean of a Gaussian is worth, a number or ``(K,)``.
+        mean_count: number of observations that the prior mean of a Gaussian, or the prior intercept of an
+            autoregression, is worth, a number or ``(K,)``.
         covariance: variances of vectors, a number, ``(D,)`` or ``(K, D)``, in units of the standardised data;
             ``"auto"`` means ``(K M)^(-2/D)`` for M mixture components in each state, which divides the volume of the
-            data equally among the components (Fraley and Raftery 2007).
+            data equally among the components (Fraley and Raftery 2007). M is 1 for an autoregression, whose innovations
+            may be far smaller: pass a smaller number where frames are few and predictable.
         weights: concentration of each weight of a mixture, a number; ``"auto"`` means 1/M.
         jumps: shape of the Gamma distribution of each rate, a number or ``(K, K)``; ``"auto"`` means 1/K.
         time: rate of that distribution, in units of the times of the data, a number or ``(K,)``; ``"auto"`` means the

@@ -173,7 +173,8 @@ class VariationalObjective:
     def mean(self, hyper: Parameters) -> Parameters:
         """Return the mean of the posterior with hyperparameters ``hyper``, with frozen parameters as they are."""
         mean = mean_parameters(hyper, self.family, self.start, self.rows)
-        return self.constraints.keep(self.fixed.to(hyper.initial.device), mean, self.family.emission)
+        kept = self.constraints.keep(self.fixed.to(hyper.initial.device), mean, self.family.emission)
+        return replace(kept, table=self.family.emission.tie(kept.table))
 
     def continues(self, hyper: Parameters) -> bool:
         """Return True if a fit with this prior can continue from a posterior with the hyperparameters ``hyper``.

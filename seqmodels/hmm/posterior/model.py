@@ -64,10 +64,12 @@ class PosteriorHMM(SequenceModel):
 
     Args:
         model: the HMM, or another model of a hidden chain: an ``HSMM``, ``ContinuousTimeHMM`` or ``MarkovSwitchingAR``.
-            Its observation is a ``GaussianMixture`` (diagonal or full) without prior and background, any density or
-            distribution of independent features (``Poisson``, ``Gamma``, ``VonMises``, ...), ``Categorical``, or
-            ``Columns`` of these; for vectors, ``"auto"`` is ``GaussianMixture(1)``. An emission that states share has
-            one prior, and frozen parameters are the same in all draws.
+            Its observation is a ``GaussianMixture`` (diagonal or full) without prior and background, an
+            ``AutoregressiveGaussian`` (diagonal or full, of complete frames, with the Gaussian of the first steps held
+            fixed), any density or distribution of independent features (``Poisson``, ``Gamma``, ``VonMises``, ...),
+            ``Categorical``, or ``Columns`` of all but autoregressions; for vectors, ``"auto"`` is
+            ``GaussianMixture(1)``. An emission that states share has one prior, and frozen parameters are the same in
+            all draws.
         n_samples: number of draws kept of each chain of the sampler, S / C for S draws in all.
         warmup: number of steps of each chain before these draws, in which the sampler adapts.
         chains: number of chains of the sampler, C, which run one after the other.
@@ -121,7 +123,8 @@ class PosteriorHMM(SequenceModel):
         return like._default_observation(kind)
 
     def _sums_out(self, observation: Observation) -> bool:
-        return isinstance(self.model, HiddenChainModel) and self.model._sums_out(observation)
+        # With missing values in its past an autoregression needs the filter of a fitted model, which draws do not have.
+        return isinstance(self.model, HiddenChainModel) and not observation.n_past and self.model._sums_out(observation)
 
     @property
     def _reads_inputs(self) -> bool:
