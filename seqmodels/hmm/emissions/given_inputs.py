@@ -181,7 +181,7 @@ def regressed_columns(emission: Emission) -> RegressedColumns:
 # -- Gaussians ---------------------------------------------------------------------------------------------------------
 
 
-class PseudoFrames(NamedTuple):
+class PriorFrames(NamedTuple):
     """The R frames that a prior adds to a regression.
 
     Attributes:
@@ -196,7 +196,7 @@ class PseudoFrames(NamedTuple):
 
 
 def weighted_least_squares(
-    x: Tensor, design: Tensor, weights: Tensor, penalty: Tensor | None = None, pseudo: PseudoFrames | None = None
+    x: Tensor, design: Tensor, weights: Tensor, penalty: Tensor | None = None, pseudo: PriorFrames | None = None
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Return coefficients B ``(F, D)``, products of residuals ``(D, D)`` and the sum of weights of a ridge regression.
 
@@ -276,8 +276,8 @@ class GaussianRegression(InputRegression):
         products, totals = shapes.new_zeros(self.size, self.size), shapes.new_zeros(())  # of all, for "tied"
         for g in range(n_states):
             for m in range(n_components):
-                own = None if believed is None else believed.of_component(g, m)
-                estimate = self._least_squares(means[g, m], of_means[g, m], x, inputs, posterior[g, m], own)
+                prior_here = None if believed is None else believed.of_component(g, m)
+                estimate = self._least_squares(means[g, m], of_means[g, m], x, inputs, posterior[g, m], prior_here)
                 if estimate is None:  # nothing to learn from
                     continue
                 coefficients, scatter, total = estimate
@@ -315,7 +315,8 @@ class GaussianRegression(InputRegression):
             of_background = gaussian.log_density(x.double(), *broad)
             densities = torch.cat([densities, of_background.expand(len(rows), 1, -1)], 1)
         joint = log_weights.unsqueeze(-1) + densities
-        return gammas.unsqueeze(1) * joint.softmax(1)[:, :n]
+        posterior: Tensor = gammas.unsqueeze(1) * joint.softmax(1)[:, :n]
+        return posterior
 
     def _least_squares(
         self, mean: Tensor, slopes: Tensor, x: Tensor, inputs: Tensor, weights: Tensor, believed: Believed | None
@@ -344,7 +345,7 @@ class GaussianRegression(InputRegression):
             seen = torch.where(missing[:, group].any(1), 0.0, weights)
             at_zero = None  # frames of the prior's mean, with inputs of zero
             if believed is not None:
-                at_zero = PseudoFrames(
+                at_zero = PriorFrames(
                     believed.mean[:, group], torch.eye(1, design.shape[1]).to(x), believed.mean_count
                 )
             solution = weighted_least_squares(torch.nan_to_num(x[:, group]), design, seen, pseudo=at_zero)
@@ -415,7 +416,7 @@ class AutoregressiveRegression(InputRegression):
             shapes[:] = self._shape(products / totals)
         return self.observation.pack(matrices, intercepts, shapes, *first), new_slopes
 
-    def _at_unit_root(self, design: Tensor) -> PseudoFrames | None:
+    def _at_unit_root(self, design: Tensor) -> PriorFrames | None:
         """Return the prior ``unit_root``: for each feature a frame before which the feature was 1 at all lags."""
         if not self.observation.unit_root:
             return None
@@ -423,7 +424,7 @@ class AutoregressiveRegression(InputRegression):
         lags = identity.repeat(1, self.observation.order)
         rest = design.new_zeros(self.size, design.shape[1] - lags.shape[1])
         weights = design.new_full((self.size,), float(self.observation.unit_root))
-        return PseudoFrames(identity, torch.cat([lags, rest], 1), weights)
+        return PriorFrames(identity, torch.cat([lags, rest], 1), weights)
 
     def _shape(self, covariance: Tensor) -> Tensor:
         """Return the numbers that describe a covariance ``(D, D)``, its variances clipped from below, ``(S,)``."""

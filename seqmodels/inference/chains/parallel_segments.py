@@ -33,6 +33,7 @@ STATE_COST_SEQUENTIAL, TRANSITION_COST_SEQUENTIAL = 6.0, 0.25  # for loops over 
 SEGMENTS_COST = 4.0  # measured time of warmed-up segments relative to the three costs above, which count one pass
 MOST_STATES_COMPILED = 64  # number of states above which matrix products are faster than compiled loops
 FEW_STATES = 16  # number of states up to which frames are so cheap that only their number matters
+MOST_FRAMES_COMPILED = 60_000  # frames of a batch above which matrix products are faster with more than ``FEW_STATES``
 FEWEST_FRAMES_COMPILED = 100_000  # frames of a batch below which loading numba for blocks is not worth it
 FEWEST_SIDE_BY_SIDE = 32  # sequences running at a time for which blocks of 64 are worth it
 STEP_COST_COMPILED = 64.0  # cost of a time step of compiled loops, in frames: the width of a block
@@ -282,6 +283,8 @@ def runs_compiled(n_states: int, n_frames: int, device: torch.device) -> bool:
     This needs few states, more than one because one state has nothing to recur, and enough frames. With more states,
     loops gain more in each frame, so that fewer frames are enough.
     """
+    if n_states > FEW_STATES and n_frames > MOST_FRAMES_COMPILED:
+        return False
     worth = n_frames * max(1, (n_states / FEW_STATES) ** 2)
     return 1 < n_states <= MOST_STATES_COMPILED and loops_are_worth_compiling(worth, device)
 
