@@ -12,7 +12,7 @@ from seqmodels.common.onednn import linear, multiplies
 Product = Callable[[Tensor, Tensor], Tensor]
 
 # Multiplications in a product from which oneDNN is faster; it takes longer to start, more so on several threads.
-WORTH_ONEDNN = 2_000_000
+WORTH_ONEDNN = 8_000_000
 WORTH_ONEDNN_ON_THREADS = 16_000_000
 SIZE_MULTIPLE = 32  # numbers of messages are rounded up to this, because oneDNN generates code for each number
 
