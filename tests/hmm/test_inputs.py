@@ -240,6 +240,21 @@ def test_what_comes_next() -> None:
         model.forecast(X, 3, inputs=[each[:2] for each in ahead])
 
 
+def test_states_ahead_do_not_depend_on_the_inputs_of_emissions() -> None:
+    X = drawn(6, (30, 20))
+    options: dict[str, Any] = {"input_effects__transitions": False, "input_effects__emissions": ["heat"]}
+    model = fitted(X, length="given", **options)
+    ahead = np.array([[35.0], [20.0], [5.0]])
+    forecast = model.forecast_states(X, 3, inputs=[ahead] * 2)[1]
+    assert model.input_scaling_ is not None
+    belief, off_mean = model.filter(X)[1][-1], ahead - model.input_scaling_.mean
+    for h in range(3):
+        belief = belief @ model.transition_
+        np.testing.assert_allclose(forecast.states[h], belief, atol=1e-10)
+        means = model.means_[:, 0] + model.emission_slopes_ @ off_mean[h]
+        np.testing.assert_allclose(forecast.mean[h], belief @ means, rtol=1e-6)
+
+
 def test_drawn_given_inputs() -> None:
     X = drawn(7, (300,), scale=3.0)
     model = fitted(X, max_iter=30)

@@ -239,6 +239,25 @@ def test_a_step_of_em_rises_from_anywhere() -> None:
     assert_allclose(model.initial_ @ model.generator_, 0.0, atol=1e-12)
 
 
+def test_em_begins_with_transitions_divided_by_the_mean_time_between_steps() -> None:
+    X = irregular(3, (30, 12, 25, 9, 14, 20))  # some of whose times are the same
+    assert X.times is not None
+    gaps = np.concatenate([np.diff(t) for t in X.times])
+    begun: dict[str, Any] = {"start": "free", "n_init": 1, "max_iter": 0}
+    hmm, model = HMM(3, length="given", **begun).fit(X.items), ContinuousTimeHMM(3, **begun).fit(X)
+    rates = hmm.transition_ * (1 - np.eye(3)) / gaps[gaps > 0].mean()
+    assert_allclose(model.generator_, rates - np.diag(rates.sum(1)), rtol=1e-10)
+    assert_allclose(model.initial_, hmm.initial_, rtol=1e-10)
+
+
+def test_a_uniform_start_is_even_over_possible_first_states() -> None:
+    X = irregular(3, (30, 12, 25, 9, 14, 20))
+    begun: dict[str, Any] = {"start": "uniform", "n_init": 1, "max_iter": 2}
+    assert_allclose(ContinuousTimeHMM(3, **begun).fit(X).initial_, 1 / 3)
+    forwards = ContinuousTimeHMM(3, topology="left-to-right", **begun).fit(X)
+    assert_array_equal(forwards.initial_, [1.0, 0.0, 0.0])
+
+
 def test_states_that_are_seen_exactly() -> None:
     q = np.array([[-0.2, 0.15, 0.05], [0.1, -0.3, 0.2], [0.0, 0.0, 0.0]])
     X = drawn(ContinuousTimeHMM.from_parameters(q, [1.0, 0.0, 0.0], emission=np.eye(3)), (12,) * 30)
@@ -419,6 +438,8 @@ def test_refusals_name_the_way_out() -> None:
         ContinuousTimeHMM(2, length="stop").fit([[0, 1, 1, 0]])
     with pytest.raises(ValueError, match="leave y out"):
         ContinuousTimeHMM(2).fit([[0, 1, 1, 0]], [[0, 1]])
+    with pytest.raises(ValueError, match=r"topology has shape \(1, 1\)"):
+        ContinuousTimeHMM(2, topology=[[True]]).fit([[0, 1, 1, 0]])
     X = irregular(3, (30, 12))
     model = ContinuousTimeHMM(2, max_iter=2, warm_start=True).fit(X)
     with pytest.raises(ValueError, match="differs from what was fitted"):

@@ -12,6 +12,7 @@ import torch
 import seqmodels as sm
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.emissions.given_inputs import (
+    PriorFrames,
     finite_start,
     log_density_given_inputs,
     regression_of,
@@ -229,6 +230,18 @@ def test_missing_values_and_states_without_frames() -> None:
     with pytest.raises(ValueError, match="some values are missing"):
         full.maximise(*(each[0] for each in start_of(sm.GaussianMixture(1, "full"), D, REALS)), x, None, INPUTS, GAMMA)
     assert weighted_least_squares(REALS, INPUTS, torch.zeros_like(GAMMA)) is None
+
+
+def test_frames_of_a_prior_alone_are_a_regression_unless_they_have_no_weight() -> None:
+    weights = torch.arange(1.0, 8.0, dtype=torch.float64)
+    prior, without = PriorFrames(REALS[:7], INPUTS[:7], weights), torch.zeros_like(GAMMA)
+    found = weighted_least_squares(REALS, INPUTS, without, pseudo=prior)
+    root = weights.sqrt().numpy()[:, None]
+    expected = np.linalg.lstsq(root * INPUTS[:7].numpy(), root * REALS[:7].numpy())[0]
+    assert found is not None
+    np.testing.assert_allclose(found[0], expected, rtol=1e-8)
+    weightless = prior._replace(weights=torch.zeros_like(weights))
+    assert weighted_least_squares(REALS, INPUTS, without, pseudo=weightless) is None
 
 
 def test_what_has_no_regression() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,13 @@ from scipy.optimize import minimize
 from scipy.stats import poisson
 
 import seqmodels as sm
+from seqmodels.hmm.emissions import emission_of
+from seqmodels.hmm.learning.constraints import Constraints, Frozen
+from seqmodels.hmm.learning.em import Expectations, MAPObjective, m_step
 from seqmodels.hmm.learning.first_state import differentiable_stationary, log_stationary, stationary_rows
+from seqmodels.hmm.learning.given_inputs import InputOptions, InputStatistics
+from seqmodels.hmm.learning.priors import Pseudocounts
+from seqmodels.hmm.parameters import Parameters
 from tests.made import made
 
 SWITCHES = np.random.default_rng(5).random(90) < 0.15
@@ -91,6 +98,49 @@ def test_the_m_step_finds_the_maximum(has_final: bool) -> None:
                 assert objective(moved / moved.sum(1, keepdim=True)) < best + 1e-9
     frozen = stationary_rows(counts, before_rows := counts.flip(1) / counts.sum(1, keepdim=True), first, ~free)
     assert torch.equal(frozen, before_rows)
+
+
+@pytest.mark.parametrize("has_inputs", [False, True])
+def test_the_m_step_of_one_free_row_finds_its_maximum(has_inputs: bool) -> None:
+    rng = np.random.default_rng(2)
+    u, of_first = rng.normal(size=30), rng.normal(size=4)
+    counts, first = rng.random((30, 2, 2)), np.array([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [1.0, 0.0]])
+    slope_of_1 = 0.8 if has_inputs else 0.0
+
+    def rows(v: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Transitions at each input, ``(n, 2, 2)``: row 0 leads to state 1 with log-odds ``v[0] + v[1] u``."""
+        leaves = 1 / (1 + np.exp(-np.stack([v[0] + v[1] * u, np.log(0.3 / 0.7) + slope_of_1 * u], 1)))
+        return np.stack([1 - leaves[:, 0], leaves[:, 0], leaves[:, 1], 1 - leaves[:, 1]], 1).reshape(-1, 2, 2)
+
+    def negative(v: np.ndarray) -> float:
+        v = v if has_inputs else np.append(v, 0.0)
+        at_first = rows(v, of_first)
+        pi = np.stack([at_first[:, 1, 0], at_first[:, 0, 1]], 1)
+        return -float((counts * np.log(rows(v, u))).sum() + (first * np.log(pi / pi.sum(1, keepdims=True))).sum())
+
+    best = minimize(negative, np.zeros(1 + has_inputs), options={"gtol": 1e-7}).x
+    x, of_steps, at_start, posterior = map(torch.as_tensor, (u[:, None], counts, of_first[:, None], first))
+    given = InputStatistics(x, of_steps, first_inputs=at_start, first=posterior) if has_inputs else None
+    expectations = Expectations(0.0, posterior.sum(0), of_steps.sum(0), torch.zeros(2), (), given)
+    begun = torch.tensor([[0.5, 0.5], [0.3, 0.7]], dtype=torch.float64)
+    slopes = torch.tensor([[[0.0], [0.0]], [[slope_of_1], [0.0]]], dtype=torch.float64) if has_inputs else None
+    found = Parameters(begun[0], begun, None, torch.zeros(2, 2, dtype=torch.float64), transition_slopes=slopes)
+    objective = MAPObjective(
+        emission_of(sm.Categorical(), 2),
+        Pseudocounts.even(0.0),
+        replace(Constraints.none(2), frozen=Frozen(transition=[1])),
+        n_units=1.0,
+        log_det=0.0,
+        start="stationary",
+        inputs=InputOptions(1, transition=(0,)) if has_inputs else InputOptions(),
+    )
+    for _ in range(10):
+        found = m_step(found, expectations, objective)
+    assert_allclose(found.transition[0], rows(np.append(best, 0.0), np.zeros(1))[0, 0], rtol=1e-4)
+    assert_allclose(found.transition[1], [0.3, 0.7], rtol=1e-12)
+    if has_inputs:
+        assert found.transition_slopes is not None
+        assert_allclose(found.transition_slopes[:, :, 0], [[0.0, best[1]], [slope_of_1, 0.0]], rtol=1e-4)
 
 
 def test_auto_is_stationary_for_few_sequences_alone() -> None:

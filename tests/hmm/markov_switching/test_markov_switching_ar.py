@@ -262,26 +262,32 @@ def test_nearly_all_starts_find_levels_that_are_clear() -> None:
     assert_allclose(np.sort(model.means_[:, 0]), [-1.0, 1.0], atol=0.15)
 
 
+def means_ahead(model: MarkovSwitchingAR, prefix: Array, k: int) -> Array:
+    """Expected raw vectors of the k steps after one sequence, ``(k, D)``, summed over all paths of two states."""
+    p, means, expected = model.order, model.means_, np.zeros((k, prefix.shape[1]))
+    phi = np.broadcast_to(model.autoregression_, (2, p, prefix.shape[1]))
+    last: dict[tuple[int, ...], float] = {}
+    for path, weight in by_paths(model, prefix).items():
+        last[path[-p:]] = last.get(path[-p:], 0.0) + weight
+    for (before, of_past), ahead in itertools.product(last.items(), itertools.product(range(2), repeat=k)):
+        states, weight = [*before, *ahead], of_past / sum(last.values())
+        for a, b in itertools.pairwise(states[p - 1 :]):
+            weight *= model.transition_[a, b]
+        deviations = list(prefix[-p:] - means[list(before)])
+        for h in range(k):
+            deviations.append((phi[ahead[h]] * deviations[: -p - 1 : -1]).sum(0))
+            expected[h] += weight * (means[ahead[h]] + deviations[-1])
+    return expected
+
+
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("options", [CASES[0], {"n_states": 2, "order": 3, "switching_ar": True}])
 def test_forecasts_in_closed_form_and_by_paths_are_those_of_all_states(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = made(MarkovSwitchingAR, max_iter=5, n_init=1, **options).fit(X)
-    prefix, k, p, means = [X[0][:8]], 4, model.order, model.means_[:, 0]
-    phi = np.broadcast_to(model.autoregression_[..., 0], (2, p))
-    last: dict[tuple[int, ...], float] = {}
-    for path, weight in by_paths(model, prefix[0]).items():
-        last[path[-p:]] = last.get(path[-p:], 0.0) + weight
-    expected = np.zeros(k)
-    for (before, of_past), ahead in itertools.product(last.items(), itertools.product(range(2), repeat=k)):
-        states, weight = [*before, *ahead], of_past / sum(last.values())
-        for a, b in itertools.pairwise(states[p - 1 :]):
-            weight *= model.transition_[a, b]
-        deviation = list(prefix[0][-p:, 0] - means[list(before)])
-        for h in range(k):
-            deviation.append(phi[ahead[h]] @ deviation[: -p - 1 : -1])
-            expected[h] += weight * (means[ahead[h]] + deviation[-1])
+    prefix, k = [X[0][:8]], 4
+    expected = means_ahead(model, prefix[0], k)[:, 0]
     exact = model.forecast(prefix, k).frame
     assert set(exact["method"]) == {"exact"}
     assert_allclose(exact["mean"], expected, rtol=1e-10)
@@ -291,6 +297,14 @@ def test_forecasts_in_closed_form_and_by_paths_are_those_of_all_states(
     assert_allclose(drawn["mean"], expected, atol=4 * 3.0 / np.sqrt(10_000))
     for quantile in ("5%", "50%", "95%"):
         assert_allclose(drawn[quantile], exact[quantile], atol=0.2)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_means_of_states_ahead_are_summed_over_all_paths(order: int) -> None:
+    x = [np.concatenate([each, 10 - each[::-1] ** 2], 1) for each in X]
+    model = MarkovSwitchingAR(2, order, switching_ar=True, n_init=1, max_iter=2).fit(x)
+    forecast = model.forecast_states([x[0][:5]], 4)[0]
+    assert_allclose(forecast.mean, means_ahead(model, x[0][:5], 4), rtol=1e-10)
 
 
 def test_forecasts_of_one_state_are_those_of_a_vector_autoregression() -> None:

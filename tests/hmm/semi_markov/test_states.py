@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,18 @@ def test_a_path_of_given_durations_has_its_probability_in_raw_units() -> None:
     assert_allclose(model.path_log_prob([x], [[0, 0, 1, 2]]), expected, rtol=1e-7)
     assert np.isneginf(model.path_log_prob([x], [[1, 1, 0, 2]])[0])  # state 1 lasts one step or three
     assert_allclose(model.path_log_prob([x, x], model.decode([x, x])), model.decode([x], k=1)[0][0].log_prob)
+
+
+def test_shares_of_steps_are_those_of_the_chain_of_states_with_the_steps_that_are_left() -> None:
+    model = sm.hmm.HSMM.from_parameters(**CHAIN, durations=DURATIONS)
+    k, longest = DURATIONS.shape
+    moves = np.zeros((k, longest, k, longest))  # to each state with 0 .. longest - 1 steps left
+    for i, left in itertools.product(range(k), range(1, longest)):
+        moves[i, left, i, left - 1] = 1.0
+    moves[:, 0] = np.array(CHAIN["transition"])[:, :, None] * DURATIONS
+    flow = moves.reshape(k * longest, -1).T - np.eye(k * longest)
+    shares = np.linalg.lstsq(np.vstack([flow, np.ones(k * longest)]), np.append(np.zeros(k * longest), 1.0))[0]
+    assert_allclose(model.stationary_, shares.reshape(k, longest).sum(1), rtol=1e-10)
 
 
 def test_all_paths_together_are_the_sequence() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from seqmodels.linear_gaussian.learning.initialise import starts
 from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 from seqmodels.training import FitResult, StopRule, run_em
-from tests.linear_gaussian.dense import random_parameters
+from tests.linear_gaussian.dense import dense, diagonal, random_parameters
 
 FORMS = [
     Form(start, transition, state_noise, noise, intercept, 1e-6)
@@ -123,6 +124,51 @@ def test_an_m_step_is_the_maximum_and_the_floor_holds() -> None:
     variances = np.diagonal(run(form, data, start, 30).parameters.observation_covariance)
     assert (variances >= 0.5).all()
     assert form.floor_hits(np.diag(variances)) == int((variances < 0.5 + 1e-6).sum()) > 0
+
+
+@pytest.mark.parametrize("noise", ["diag", "full"])
+def test_an_m_step_is_the_regression_on_states_with_their_joint_posterior(noise: Literal["diag", "full"]) -> None:
+    data = data_of(4, missing=noise == "diag", lengths=(6, 4, 5), n_features=3)
+    data = replace(data, weights=np.array([1.0, 2.0, 0.5]))
+    start = random_parameters(1, 2, 3)
+    start = diagonal(start) if noise == "diag" else start
+    form = Form("learned", "full", "full", noise, True, 1e-6)
+    found = m_step(start, form, e_step(start, form, data))
+    posteriors = [dense(start, x) for x in data.values]
+    now, before = np.zeros((2, 2)), np.zeros((2, 2))
+    for w, z in zip(data.weights, posteriors, strict=True):
+        for t in range(1, len(z.means)):
+            now += w * (np.outer(z.means[t], z.means[t - 1]) + z.covariances[t, :, t - 1])
+            before += w * (np.outer(z.means[t - 1], z.means[t - 1]) + z.covariances[t - 1, :, t - 1])
+    A, Q, n_moves = now @ np.linalg.inv(before), np.zeros((2, 2)), 0.0
+    for w, z in zip(data.weights, posteriors, strict=True):
+        for t in range(1, len(z.means)):
+            error, both = z.means[t] - A @ z.means[t - 1], np.concatenate([np.eye(2), -A], 1)
+            pair = z.covariances[t - 1 : t + 1, :, t - 1 : t + 1][::-1, :, ::-1].reshape(4, 4)
+            Q, n_moves = Q + w * (np.outer(error, error) + both @ pair @ both.T), n_moves + w
+    np.testing.assert_allclose(found.transition, A, rtol=1e-8)
+    np.testing.assert_allclose(found.state_covariance, Q / n_moves, rtol=1e-8)
+
+    # Each feature is regressed on the steps where it is observed, which are all steps unless R is diagonal.
+    R, C, d = np.zeros((3, 3)), np.zeros((3, 2)), np.zeros(3)
+    m = np.concatenate([z.means for z in posteriors])
+    V = np.concatenate([np.stack([z.covariances[t, :, t] for t in range(len(z.means))]) for z in posteriors])
+    x, w = np.concatenate(data.values), np.repeat(data.weights, [len(each) for each in data.values])
+    seen = ~np.isnan(x)
+    for f in range(3):
+        h = np.concatenate([m, np.ones((len(m), 1))], 1)[seen[:, f]]
+        gram = (w[seen[:, f], None] * h).T @ h
+        gram[:2, :2] += np.einsum("n,nij->ij", w[seen[:, f]], V[seen[:, f]])
+        slopes = np.linalg.solve(gram, (w * x[:, f])[seen[:, f]] @ h)
+        C[f], d[f] = slopes[:2], slopes[2]
+    for f, g in product(range(3), repeat=2):
+        here = seen[:, f] & seen[:, g]
+        errors = (x - m @ C.T - d)[here]
+        spread = np.einsum("i,nij,j->n", C[f], V[here], C[g])
+        R[f, g] = w[here] @ (errors[:, f] * errors[:, g] + spread) / w[here].sum()
+    np.testing.assert_allclose(found.observation, C, rtol=1e-8)
+    np.testing.assert_allclose(found.intercept, d, rtol=1e-8)
+    np.testing.assert_allclose(found.observation_covariance, R if noise == "full" else R * np.eye(3), rtol=1e-8)
 
 
 def test_what_nothing_tells_of_stays_as_it_is() -> None:

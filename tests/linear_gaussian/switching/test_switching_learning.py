@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from seqmodels.linear_gaussian.switching.variational import (
     statistics_of,
     variational_step,
 )
-from tests.linear_gaussian.switching.enumerated import random_parameters
+from tests.linear_gaussian.switching.enumerated import given_path, random_parameters
 
 TURNS = {
     "initial": [0.5, 0.5],
@@ -151,3 +152,42 @@ def test_no_parameters_near_those_of_an_m_step_are_likelier(switching: Any) -> N
                 change = change + change.swapaxes(1, 2)
             for moved in (change, -change):
                 assert expected(replace(found, **{name: getattr(found, name) + moved})) < largest
+
+
+def test_an_m_step_has_the_transitions_between_regimes_of_all_paths() -> None:
+    """Where observations do not depend on states, and states not on regimes, mean field is exact."""
+    p, rng = random_parameters(2, 2, 1, 2), np.random.default_rng(1)
+    one = {name: np.repeat(getattr(p, name)[:1], 2, 0) for name in ("transition", "drift", "state_covariance")}
+    p = replace(p, **one, observation=np.zeros_like(p.observation))
+    x, weights = [2 * rng.normal(size=(n, 2)) for n in (5, 1, 4, 5)], np.array([1.0, 2.0, 0.5, 3.0])
+    first, counts = np.zeros(2), np.zeros((2, 2))
+    for each, weight in zip(x, weights, strict=True):
+        paths = list(product(range(2), repeat=len(each)))
+        log_p = np.array([given_path(p, path, each) + np.log(p.initial[path[0]]) for path in paths])
+        log_p += [sum(np.log(p.regime_transition[pair]) for pair in pairwise(path)) for path in paths]
+        posterior = np.exp(log_p - np.logaddexp.reduce(log_p))
+        for path, share in zip(paths, posterior, strict=True):
+            first[path[0]] += weight * share
+            for pair in pairwise(path):
+                counts[pair] += weight * share
+    batch = RegimeBatch.of(x, weights)
+    step = variational_step(RegimeTables.of(p), batch, np.full((len(batch.x), 2), 0.5))
+    found = m_step(p, SwitchingForm("observation", "full", 1e-6), statistics_of(batch, step, by_feature=False))
+    assert_allclose(found.regime_transition, counts / counts.sum(1, keepdims=True), rtol=1e-10)
+    assert_allclose(found.initial, first / weights.sum(), rtol=1e-10)
+
+
+def test_matrices_of_a_regime_with_few_steps_stay_and_those_of_all_regimes_are_learned() -> None:
+    """All five steps are in regime 0: fewer than two for each of the three regressors."""
+    p, x = random_parameters(3, 2, 2, 2, full=False), np.random.default_rng(2).normal(size=(5, 2))
+    p = replace(p, initial=np.array([1.0, 0.0]), regime_transition=np.eye(2))
+    batch = RegimeBatch.of([x[:2], x[2:4], x[4:]], np.ones(3))
+    step = variational_step(RegimeTables.of(p), batch, np.tile([1.0, 0.0], (5, 1)))
+    sums = statistics_of(batch, step, by_feature=False)
+    shared, own = (m_step(p, SwitchingForm(each, "diag", 1e-6), sums) for each in ("observation", "both"))
+    of_observation = ("observation", "intercept", "observation_covariance")
+    for name in ("transition", "drift", "state_covariance", *of_observation):
+        np.testing.assert_array_equal(getattr(own, name), getattr(p, name))
+    moved = sums.moves.sum(0)
+    slopes = np.linalg.solve(moved[2:4, 2:4], moved[2:4, :2]).T
+    assert_allclose(shared.transition, np.stack([slopes, slopes]), rtol=1e-8)
