@@ -345,9 +345,7 @@ class GaussianRegression(InputRegression):
             seen = torch.where(missing[:, group].any(1), 0.0, weights)
             at_zero = None  # frames of the prior's mean, with inputs of zero
             if believed is not None:
-                at_zero = PriorFrames(
-                    believed.mean[:, group], torch.eye(1, design.shape[1]).to(x), believed.mean_count
-                )
+                at_zero = PriorFrames(believed.mean[:, group], torch.eye(1, design.shape[1]).to(x), believed.mean_count)
             solution = weighted_least_squares(torch.nan_to_num(x[:, group]), design, seen, pseudo=at_zero)
             if solution is not None:
                 coefficients[:, group], products[group, group], totals[group] = solution
