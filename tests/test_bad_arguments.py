@@ -165,6 +165,7 @@ def refused_by_another(error: Exception) -> bool:
     return not (last.filename.startswith(ROOT) and raises and len(str(error).split()) >= 4)
 
 
+@pytest.mark.quick_cases(12)
 @pytest.mark.parametrize("name", CASES)
 def test_an_argument_is_taken_or_refused_in_words(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

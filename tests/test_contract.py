@@ -254,7 +254,7 @@ def test_a_stream_after_a_past_goes_on_as_the_batch_does(row: Row) -> None:
     close(np.array(streamed), model.log_prob_steps(*asked(row, rest, sources))[0][: len(streamed)], 1e-10)
 
 
-@in_both_dtypes(of_each_class, scored_rows(), 1e-12, 1e-5)
+@in_both_dtypes(one_of_each_class, scored_rows(), 1e-12, 1e-5)
 def test_batches_order_and_padding_change_nothing(
     row: Row, dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

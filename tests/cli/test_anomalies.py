@@ -30,6 +30,7 @@ def model(call, tmp_path):
     return file
 
 
+@pytest.mark.slow
 def test_anomalies_are_the_librarys(call, model, tmp_path):
     normal, new = table(tmp_path / "normal.csv", 10, 1), table(tmp_path / "new.csv", 3, 2, spike=47)
     out, plot = tmp_path / "out.csv", tmp_path / "worst.png"

@@ -45,6 +45,7 @@ CALLS: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_warning_names_the_line_that_called_the_library(name: str, tmp_path: Path) -> None:
     path = tmp_path / "table.csv"

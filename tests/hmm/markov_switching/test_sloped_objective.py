@@ -173,7 +173,8 @@ def test_standard_errors_are_those_of_a_numerical_hessian() -> None:
     expected = np.sqrt(np.diag(np.linalg.inv(-np.array(hessian) / (2 * step))))
     frame = model.standard_errors(data)
     names = ["transition", "means", "autoregression", "variances", "emission_slopes"]
-    found = frame[~frame.duplicated(["name", "standard_error"])].set_index("name").loc[names, "standard_error"]
+    rounded = frame.assign(standard_error=frame["standard_error"].astype(float).round(9))  # p and 1 - p have one error
+    found = rounded[~rounded.duplicated(["name", "standard_error"])].set_index("name").loc[names, "standard_error"]
     assert_allclose(found, expected, rtol=1e-4)
     low, high = model.profile_interval(data, "emission_slopes", 0, (0, "u"))
     assert low < model.emission_slopes_[0, 0, 0] < high

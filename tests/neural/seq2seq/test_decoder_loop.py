@@ -156,6 +156,7 @@ def test_scores_are_their_equations_up_to_what_all_keys_share() -> None:
     torch.testing.assert_close(dots, torch.einsum("td,sd->ts", query[:, 0], key) / math.sqrt(D), rtol=0, atol=1e-12)
 
 
+@pytest.mark.quick_cases(2)
 @every
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("n_steps", [4, 20])
