@@ -33,8 +33,8 @@ CASES: dict[str, Make] = {
     ),
     "Transformer": lambda **o: (
         sm.Transformer(
-            d_model=64, context=32, max_steps=ENDLESS, training=sm.training.GradientTraining(patience=ENDLESS), **o
-        ),
+            d_model=64, context=32, max_steps=ENDLESS, training=sm.training.GradientTraining(patience=ENDLESS)
+        ).set_params(**o),
         (TEXT,),
     ),
     "Baum-Welch": lambda **o: (sm.HMM(8, observation=TWO, tol=0, max_iter=ENDLESS).set_params(**o), (LONG,)),

@@ -210,9 +210,19 @@ def killed_again_and_again(kind: str, n: int, steps: int) -> tuple[int, int, boo
         again = done(folder) - taken(kind, steps)
         alone = model(kind, max_iter=steps).fit(sequences())._state()
         ended = [storage.read(folder / f"{rank}.fitted") for rank in range(2)]
-        same = all((ended[0][name] == ended[1][name]).all() for name in alone)
-        near = all(np.allclose(ended[0][name], alone[name], rtol=1e-8, atol=1e-8) for name in alone)
+        alone, first, second = (dict(arrays_in(state)) for state in (alone, *ended))
+        same = all(np.array_equal(first[name], second[name]) for name in alone)
+        near = all(np.allclose(first[name], alone[name], rtol=1e-8, atol=1e-8) for name in alone)
         return kills, again, same and near
+
+
+def arrays_in(state: dict[str, Any], place: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    """The arrays of a saved state, some of which stand in dictionaries within it, by their places."""
+    for name, value in state.items():
+        if isinstance(value, dict):
+            yield from arrays_in(value, f"{place}{name}/")
+        else:
+            yield place + name, np.asarray(value)
 
 
 def done(folder: Path) -> int:
@@ -223,7 +233,7 @@ def done(folder: Path) -> int:
 
 def taken(kind: str, steps: int) -> int:
     """M-steps of a run that nothing stops: one a batch, or a line of history but the last."""
-    return steps * HMM().batches if kind == "stepwise" else steps
+    return steps * HMM().training.batches if kind == "stepwise" else steps
 
 
 def begins_again(folder: Path, before: dict[int, int], agent: subprocess.Popen[bytes]) -> bool:
