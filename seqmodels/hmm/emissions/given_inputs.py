@@ -239,6 +239,17 @@ def _refuse_missing(observation: Observation, x: Tensor) -> None:
         )
 
 
+def _clipped_shape(observation: GaussianMixture | AutoregressiveGaussian, covariance: Tensor) -> Tensor:
+    """Return the numbers that describe a covariance ``(D, D)``, its variances clipped from below, ``(S,)``."""
+    floor = observation.min_covariance
+    if observation.shape_type == "full":
+        return gaussian.shape_of_covariance(quadratic.clip_eigenvalues(covariance, floor))
+    variances = covariance.diagonal()
+    if observation.covariance_type == "spherical":
+        variances = variances.mean().expand(len(variances))
+    return variances.clamp(min=floor).log()
+
+
 @regression_of.register(GaussianMixture)
 class GaussianRegression(InputRegression):
     """The M-step of Gaussian mixtures given inputs u, ``Σ_m w_m N(x; μ_m + B_m u, Σ_m)``, with slopes B of each
@@ -286,10 +297,10 @@ class GaussianRegression(InputRegression):
                     products, totals = products + scatter, totals + total[0]
                     continue
                 seen = total > 0
-                new = self._shape(scatter / torch.where(seen, total, 1.0))
+                new = _clipped_shape(self.observation, scatter / torch.where(seen, total, 1.0))
                 shapes[g, m] = new if seen.all() else torch.where(seen, new, shapes[g, m])  # not all seen: diagonal
         if totals > 0:
-            shapes[:] = self._shape(products / totals)
+            shapes[:] = _clipped_shape(self.observation, products / totals)
         if believed is not None:
             counts = counts + believed.count[..., 0]
         log_weights = new_log_weights(torch.where(log_weights == -math.inf, 0.0, counts), log_weights)
@@ -354,16 +365,6 @@ class GaussianRegression(InputRegression):
             totals = totals + believed.count
         return (coefficients, products, totals) if totals.any() else None
 
-    def _shape(self, covariance: Tensor) -> Tensor:
-        """Return the numbers that describe a covariance ``(D, D)``, its variances clipped from below, ``(S,)``."""
-        floor = self.observation.min_covariance
-        if self.observation.shape_type == "full":
-            return gaussian.shape_of_covariance(quadratic.clip_eigenvalues(covariance, floor))
-        variances = covariance.diagonal()
-        if self.observation.covariance_type == "spherical":
-            variances = variances.mean().expand(self.size)
-        return variances.clamp(min=floor).log()
-
 
 @regression_of.register(AutoregressiveGaussian)
 class AutoregressiveRegression(InputRegression):
@@ -409,9 +410,9 @@ class AutoregressiveRegression(InputRegression):
             if self.observation.covariance_type == "tied":
                 products, totals = products + scatter, totals + total
             else:
-                shapes[g] = self._shape(scatter / total)
+                shapes[g] = _clipped_shape(self.observation, scatter / total)
         if totals > 0:
-            shapes[:] = self._shape(products / totals)
+            shapes[:] = _clipped_shape(self.observation, products / totals)
         return self.observation.pack(matrices, intercepts, shapes, *first), new_slopes
 
     def _at_unit_root(self, design: Tensor) -> PriorFrames | None:
@@ -423,13 +424,6 @@ class AutoregressiveRegression(InputRegression):
         rest = design.new_zeros(self.size, design.shape[1] - lags.shape[1])
         weights = design.new_full((self.size,), float(self.observation.unit_root))
         return PriorFrames(identity, torch.cat([lags, rest], 1), weights)
-
-    def _shape(self, covariance: Tensor) -> Tensor:
-        """Return the numbers that describe a covariance ``(D, D)``, its variances clipped from below, ``(S,)``."""
-        floor = self.observation.min_covariance
-        if self.observation.covariance_type == "diag":
-            return covariance.diagonal().clamp(min=floor).log()
-        return gaussian.shape_of_covariance(quadratic.clip_eigenvalues(covariance, floor))
 
 
 # -- symbols, bits and counts ------------------------------------------------------------------------------------------

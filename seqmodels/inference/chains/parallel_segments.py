@@ -281,7 +281,8 @@ def runs_compiled(n_states: int, n_frames: int, device: torch.device) -> bool:
     """Return True if recursions over time run as compiled loops over blocks of sequences.
 
     This needs few states, more than one because one state has nothing to recur, and enough frames. With more states,
-    loops gain more in each frame, so that fewer frames are enough.
+    loops gain more in each frame, so that fewer frames are enough; with more than ``FEW_STATES`` and very many frames,
+    products of matrices are faster.
     """
     if n_states > FEW_STATES and n_frames > MOST_FRAMES_COMPILED:
         return False

@@ -191,7 +191,9 @@ def test_priors_of_an_autoregression_with_inputs(observation: sm.AutoregressiveG
     row, found = regression.maximise(table[0], slopes[0], REALS, past, INPUTS, GAMMA)
     places = torch.tensor(regression.places)
     is_fixed = np.zeros(len(row) + found[places].numel(), bool)
-    is_fixed[np.r_[places.numpy()[:0] if observation.intercept else places.numpy(), n : len(row)]] = True
+    is_fixed[n : len(row)] = True
+    if not observation.intercept:
+        is_fixed[places] = True
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         at = torch.tensor(flat, requires_grad=True)
