@@ -17,6 +17,7 @@ from seqmodels.encodings import Encoding
 from seqmodels.encodings.precision import DTYPES, check_device
 from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.model import SequenceModel
+from seqmodels.model.fitting import check_random_state
 from seqmodels.neural import MaskedTransformer
 from seqmodels.observations import Observation
 from seqmodels.sequences.measure import Measure
@@ -136,7 +137,7 @@ def restored_model(content: dict[str, Any], known: Mapping[str, type]) -> Any:
     described = ["model", "encoding", "observation", *(["source_encoding"] if has_sources else [])]
     model, encoding, observation, *sources = (build_part(content, name, known) for name in described)
     check_parts(content["encoding"], {"state": dict})
-    _check_precision(model)
+    _check_device_dtype_and_seed(model)
     _check_kinds((Encoding, encoding), (Observation, observation), *((Encoding, each) for each in sources))
     _check_fit(content)
     if (observation.emits == "vectors") != (encoding.emits == "vectors"):
@@ -165,9 +166,10 @@ def _restored_classifier(content: dict[str, Any], known: Mapping[str, type]) -> 
         return classifier._load(content, models, features)
 
 
-def _check_precision(model: SequenceModel | MaskedTransformer) -> None:
-    """Raise ``ValueError`` if the model's device or dtype is not one that it can compute with."""
+def _check_device_dtype_and_seed(model: SequenceModel | MaskedTransformer) -> None:
+    """Raise ``ValueError`` if a model cannot compute with its device, dtype or seed."""
     check_device(model.device)
+    check_random_state(model.random_state)
     dtypes = model._dtypes if isinstance(model, SequenceModel) else tuple(DTYPES)
     if model.dtype not in dtypes:
         raise ValueError(f"its dtype is {model.dtype!r}; there are {', '.join(map(repr, dtypes))}")

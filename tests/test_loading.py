@@ -193,6 +193,8 @@ def altered_file(folder: str, name: str, place: str, value: Any, path: Path) -> 
         ("0.1.0", "hmm-diag", "model/params/device", "meta", "device is 'meta'"),
         ("0.1.0", "masked", "model/params/device", "x", "device is 'x'"),
         ("0.1.0", "masked", "model/params/dtype", "x", "its dtype is 'x'"),
+        ("0.1.0", "hmm-diag", "model/params/random_state", -1, "random_state is -1"),
+        ("next", "switching-system-vectors-x-given", "model/params/random_state", -1, "random_state is -1"),
         (
             "0.1.0",
             "ngram",

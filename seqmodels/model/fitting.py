@@ -235,11 +235,7 @@ def check_arguments(model: Family) -> None:
             )
     check_device(model.device)
     check_device_is_here(model.device)
-    seed = model.random_state
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**63:
-        raise ValueError(
-            f"random_state is {in_one_line(seed)}; pass an integer from 0 on, which seeds all that is random"
-        )
+    check_random_state(model.random_state)
     for name, kind, example in (
         ("encoding", Encoding, "Characters()"),
         ("source_encoding", Encoding, "Characters()"),
@@ -364,3 +360,11 @@ def checked_data(model: Family, X: Any, y: Any = None) -> Data:
         raise ValueError(f"the model was fitted as {expected}")
     setting.check(data, model._reads_missing(), aligned=model._is_tagger)
     return data
+
+
+def check_random_state(seed: object) -> None:
+    """Raise ValueError if a seed is not an integer from 0 to ``2**63 - 1``."""
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+        raise ValueError(
+            f"random_state is {in_one_line(seed)}; pass an integer from 0 on, which seeds all that is random"
+        )
