@@ -65,9 +65,7 @@ def test_a_benchmark_measures_what_the_processes_do_that_it_starts_by_name() -> 
 
 
 def test_every_result_has_a_script() -> None:
-    paths = [
-        path for folder in stale.FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in (".csv", ".json")
-    ]
+    paths = [path for folder in stale.FOLDERS for path in stale.files_in(folder)]
     assert [path for path in paths if not stale.scripts_of(path)] == []
 
 
@@ -93,3 +91,23 @@ def test_a_night_goes_on_after_a_failure_and_says_what_it_leaves_out(
     assert lines[2].startswith("done     good.py DATA/here.txt")
     assert (tmp_path / "logs/good-here.log").read_text().strip() == "read"
     assert night.main(["--only", "good.py"]) == 0
+
+
+def test_a_night_leaves_out_what_was_measured_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, dates in (("old", ("2026-01-01", "2026-01-03")), ("new", ("2026-01-02", "2026-01-03"))):
+        folder = tmp_path / "experiments/results" / name
+        folder.mkdir(parents=True)
+        (tmp_path / f"experiments/{name}.py").write_text("")
+        for number, date in enumerate(dates):
+            (folder / f"{number}.csv").write_text(f"command,date\npython experiments/{name}.py,{date}\n")
+    monkeypatch.setattr(stale, "ROOT", tmp_path)
+    monkeypatch.setattr(night, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(night, "COMMANDS", ("experiments/old.py", "experiments/new.py", "experiments/never_run.py"))
+    assert night.main(["--list", "--since", "2026-01-02"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "experiments/old.py",
+        "left out experiments/new.py: its results are of 2026-01-02",
+        "experiments/never_run.py",
+    ]

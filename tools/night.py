@@ -1,10 +1,11 @@
-"""Run the experiments again over a night: ``python tools/night.py [--data FOLDER] [--only WORD ..] [--list]``.
+"""Run the experiments again: ``python tools/night.py [--data FOLDER] [--only WORD ..] [--since DATE] [--list]``.
 
 Runs each command of ``COMMANDS`` from the root, one after the other on one thread; ``claims`` uses two processes.
 ``DATA`` in a command stands for FOLDER, which holds the public data that do not come with the package; a command whose
-data are not there is left out by name. One that fails does not keep the next from running, and the output of each is in
-``results/night``. Results go where they are committed, so that ``git diff`` shows what has moved. Exits with 1 if a
-command failed.
+data are not there is left out by name. So, with ``--since``, is one whose results are all of that date or later: this
+divides the ten hours that all of them take. One that fails does not keep the next from running, and the output of each
+is in ``results/night``. Results go where they are committed, so that ``git diff`` shows what has moved. Exits with 1 if
+a command failed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ import shlex
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
+
+import stale_results
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "results" / "night"
@@ -72,6 +76,21 @@ def lacking(command: str, data: Path | None) -> list[str]:
     return [word for word in needed if data is None or not _path(word, data).exists()]
 
 
+def oldest_results() -> dict[str, datetime]:
+    """Return the date of the oldest result of each script, which is named as ``COMMANDS`` does."""
+    found: dict[str, datetime] = {}
+    for path in stale_results.files_in("experiments/results"):
+        date = stale_results.date_of(path)
+        for script in stale_results.scripts_of(path):
+            name = "/".join(Path(script).parts[:2])
+            found[name] = min(found.get(name, date), date)
+    return found
+
+
+def _day(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
 def _path(word: str, data: Path) -> Path:
     return data.joinpath(*word.split("/")[1:])
 
@@ -97,14 +116,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run the experiments again over a night.")
     parser.add_argument("--data", type=Path, help="folder of the public data")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="commands that contain one of these words")
+    parser.add_argument("--since", type=_day, metavar="DATE", help="leave out what was measured since")
     parser.add_argument("--list", action="store_true", help="print the commands and run none")
     given = parser.parse_args(arguments)
     data = given.data.resolve() if given.data else None
     commands = [each for each in COMMANDS if not given.only or any(word in each for word in given.only)]
+    oldest = oldest_results() if given.since else {}
     LOGS.mkdir(parents=True, exist_ok=True)
     n_failed = 0
     for command in commands:
-        if given.list:
+        date = oldest.get(command.split()[0])
+        if date and date >= given.since:
+            print(f"left out {command}: its results are of {date:%Y-%m-%d}", flush=True)
+        elif given.list:
             print(command)
         elif missing := lacking(command, data):
             print(f"left out {command}: there is no {', '.join(missing)}", flush=True)

@@ -58,6 +58,11 @@ class Result:
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
+def files_in(folder: str) -> list[Path]:
+    """Return every table and record of a folder, whose path is relative to the root."""
+    return sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in (".csv", ".json"))
+
+
 def records(path: Path) -> list[dict[str, str]]:
     """Return the rows of a table, or the one record of a JSON file."""
     with path.open(newline="", encoding="utf-8") as file:
@@ -248,9 +253,7 @@ def results(folders: Sequence[str] = FOLDERS) -> list[Result]:
     """Return every result of these folders with what changed since, those with most changed files first."""
     changes = last_changes(ROOT, PACKAGE)
     found = []
-    for path in sorted(file for folder in folders for file in (ROOT / folder).rglob("*")):
-        if path.suffix not in (".csv", ".json"):
-            continue
+    for path in (file for folder in folders for file in files_in(folder)):
         date, scripts = date_of(path), scripts_of(path)
         files = {file.relative_to(ROOT).as_posix() for script in scripts for file in measured(ROOT / script)}
         dated = {file: changes[file] for file in sorted(files) if file in changes}
