@@ -1,7 +1,7 @@
 """Do 95 % intervals of a paired difference cover the true one 95 times in 100? ``interval_coverage.py [--quick]``.
 
 Data are drawn from a known HMM of symbols, and scored by fixed models: the true one and wrong ones, so that nothing is
-fitted and the true difference is a number. Four studies, with the rule for each set before any figure:
+fitted and the true difference is a number. The studies, with the rule for each set before any figure:
 
 - clusters: every cluster draws its own emission table around the true one, so that its sequences (1 to 12 of them, of 4
   to 20 steps) are dependent. ``paired_difference`` is to cover 94 to 96 % of repetitions for 5, 10, 40 and 200
@@ -19,6 +19,9 @@ fitted and the true difference is a number. Four studies, with the rule for each
   and cluster together, in multiples of that of clusters.
 - best: how often the model confidence set of 95 % holds the best of eight models, where three are as good and others
   are behind by up to two standard errors; 95 % at least by right.
+- tails: the differences of 200, 1,000 and 5,000 steps are drawn independently, from distributions with tails of known
+  Pareto shape k on one side or both, and from normal ones with a rare jump. Coverage by ``moving_block_difference``,
+  and the share of repetitions in which the estimated k is 0.5 or more.
 - long: one long sequence, from one whose steps hardly depend on each other to one with a state that lasts 100 steps.
   ``moving_block_difference`` is to cover 93 to 97 %. Beside it Student's t over steps.
 
@@ -49,11 +52,15 @@ from seqmodels import HMM
 from seqmodels.evaluation.comparison.provenance import stamped
 from seqmodels.evaluation.statistics.confidence_set import confidence_set_p_values
 from seqmodels.evaluation.statistics.paired import holm, moving_block_difference, paired_difference
+from seqmodels.evaluation.statistics.tails import INFINITE_VARIANCE, StepTails
 
 K, V = 3, 6
 CLUSTERS, CONCENTRATION = (5, 10, 40, 200), 4.0
 STAY = {"independent": 1 / K, "dependent": 0.9, "slow": 0.99}  # of the long sequences' states
 STEPS = (1_000, 5_000, 20_000)
+JUMPS, JUMP_RATE = "normal with jumps of 200 in 2 of 1,000 steps", 0.002
+HEAVY = ("normal", *(f"{sides}, k {k}" for sides in ("two tails", "one tail") for k in (0.33, 0.5, 0.67)), JUMPS)
+TAIL_STEPS = (200, 1_000, 5_000)
 AT_ONCE = 4_000_000  # steps drawn and scored together
 SCORED_AT_ONCE = 100_000  # sequences
 LEVEL = 0.95
@@ -411,6 +418,37 @@ def _long_differences(truth: Truth, n_steps: int, repetitions: int, rng: np.rand
     return {pair: np.concatenate(parts) for pair, parts in found.items()}
 
 
+# -- steps with heavy tails ------------------------------------------------------------------------------------
+
+
+def heavy_differences(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> np.ndarray:
+    """Differences of mean 0, ``(repetitions, T)``; ``kind`` ends in the shape k of the tail, where it has one."""
+    name, _, k = kind.partition(", k ")
+    match name:
+        case "normal":
+            return rng.normal(size=shape)
+        case "two tails":
+            return rng.standard_t(1 / float(k), size=shape)
+        case "one tail":
+            return rng.pareto(1 / float(k), size=shape) - 1 / (1 / float(k) - 1)
+    assert name == JUMPS
+    return rng.normal(size=shape) - 200 * ((rng.random(shape) < JUMP_RATE) - JUMP_RATE)
+
+
+def study_tails(repetitions: int) -> list[dict[str, object]]:
+    """A row a distribution and length."""
+    rng = np.random.default_rng(4)
+    rows: list[dict[str, object]] = []
+    for kind, n_steps in product(HEAVY, TAIL_STEPS):
+        d = heavy_differences(rng, kind, (repetitions, n_steps))
+        found = [moving_block_difference(each, np.zeros(n_steps), level=LEVEL) for each in d]
+        shapes = np.array([StepTails.of([each], n_steps).shape for each in d])
+        rows.append({"study": "tails", "data": kind, "n": n_steps, "method": "moving_block_difference"})
+        rows[-1] |= summary([(each.low, each.high, each.p_value) for each in found], 0.0, 0.0)
+        rows[-1] |= {"median_k": float(np.median(shapes)), "flagged": float(np.mean(shapes >= INFINITE_VARIANCE))}
+    return rows
+
+
 # -- Holm, and what is written ---------------------------------------------------------------------------------
 
 
@@ -517,6 +555,7 @@ STUDIES: dict[str, Callable[[int], list[dict[str, object]]]] = {
     "seeds": study_seeds,
     "best": study_best,
     "long": study_long,
+    "tails": study_tails,
     "holm": study_holm,
 }
 SHOWN = ("clusters", "skewed", "long")

@@ -14,7 +14,7 @@ from seqmodels.common.parameters import Seed, check_options
 from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.comparison.comparison import Comparison
-from seqmodels.evaluation.comparison.comparison_frame import comparison_frame
+from seqmodels.evaluation.comparison.comparison_frame import comparison_frame, n_effective
 from seqmodels.evaluation.comparison.fit_and_score import Progress, fit_and_score
 from seqmodels.evaluation.comparison.model_results import ModelResult
 from seqmodels.evaluation.comparison.near_duplicates import near_duplicates
@@ -170,6 +170,7 @@ def compare(
 
     frame = comparison_frame(list(results.values()), base, parts.test, clusters)
     frame["n_unseen"] = n_unseen(parts)
+    frame["n_effective"] = n_effective(frame, reference.name, _n_units(parts.train))
     if n_blocks is not None:
         per_unit = {} if codes is None else dict(zip(codes.frame["model"], codes.frame["nats_per_unit"], strict=True))
         frame["code_length"] = frame["model"].map(per_unit).astype(float)
@@ -205,6 +206,10 @@ def compare(
         log_prob_by_seed={name: result.log_prob_by_seed for name, result in scored.items()} if seeds > 1 else {},
         code_lengths=codes,
     )
+
+
+def _n_units(part: Data | None) -> int:
+    return 0 if part is None else int(part.scored.n_units.sum())
 
 
 def _results(

@@ -59,7 +59,17 @@ class Comparison(ComparisonData):
       zero if it is below 0.05. ``p_holm``: the p-value corrected for the number of models. ``method``: how interval and
       p-value were computed, or why there are none, with ``block`` (steps) and ``n_clusters``. ``p_best``: the p-value
       of the model confidence set; see ``confidence_set``.
-    - ``n_parameters``: number of parameters. ``context``: how many steps back a model sees; NaN means all. ``kind``:
+    - ``largest_share``: sum of the differences of the 1 % of steps where the model and the baseline differ most, over
+      the sum of all; above 1 or below 0 the other steps favour the other model. ``difference_of_rest``: the mean
+      difference of those other steps, in nats per step. ``pareto_k``: shape of the generalised Pareto distribution of
+      the largest or smallest differences of single steps (Vehtari et al. 2024); from 0.5 on their variance is infinite,
+      and no interval is to be trusted. NaN for the baseline, and ``pareto_k`` below 25 steps.
+    - ``stacking_weight``: weight of the model in the mixture ``Σ_k w_k p_k(x_t)`` of the tested models that predicts
+      the held-out steps best (Yao et al. 2018). The weights sum to 1. Of more than 200,000 steps every m-th is taken.
+    - ``n_parameters``: number of parameters. ``n_effective``: effective number of parameters, how many units of the
+      training part times nats per unit the model's ``train_score`` exceeds its ``score``, minus the same of the
+      reference ``iid``, plus the reference's number of parameters; noisy on few data; NaN without the reference or the
+      training part. ``context``: how many steps back a model sees; NaN means all. ``kind``:
       ``"exact"``, ``"bound"`` (a lower bound), ``"estimate"`` or ``"failed"``. ``source``: for p(y | x), whether the
       model has read or ignored x, else empty.
     - ``memory``: ``"static"``, or ``"adaptive"`` for a model that goes on learning within a sequence. ``inputs``,

@@ -14,7 +14,7 @@ from seqmodels.common.display import html_table
 from seqmodels.common.html import element
 from seqmodels.common.parameters import PositiveFloat, checked
 from seqmodels.evaluation.comparison.adaptation import gain_by_position
-from seqmodels.evaluation.comparison.formatted_table import ALPHA, formatted_table, how_to_read
+from seqmodels.evaluation.comparison.formatted_table import ALPHA, LINE_WIDTH, formatted_table, how_to_read
 from seqmodels.evaluation.prequential import CodeLengths
 from seqmodels.evaluation.statistics.confidence_set import confidence_set_p_values
 from seqmodels.evaluation.statistics.paired import Difference
@@ -28,8 +28,7 @@ from seqmodels.sequences.measure import Measure
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-LINE_WIDTH = 120  # characters
+    from xarray import DataTree
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,6 +86,28 @@ class ComparisonData:
         has_clusters = column in self.test.metadata
         clusters = list(self.test.metadata[column]) if has_clusters else [None] * len(self.test)
         return pd.concat([self._steps_of(name, clusters) for name in self.log_prob_steps], ignore_index=True)
+
+    def to_inference_data(self) -> DataTree:
+        """Return the log-likelihood of every step in the form that ArviZ reads; needs ``seqmodels[arviz]``.
+
+        Returns:
+            The ``xarray.DataTree`` that ArviZ calls inference data. Its group ``log_likelihood`` has a variable for
+            each model, with the dimensions ``chain`` and ``draw``, of one each, and ``step``: the log-probability of
+            each step of all test sequences given those before it in nats, the mean over seeds. Coordinates of the steps
+            are ``sequence`` (from 0), ``name`` and ``position`` (from 1).
+
+        Raises:
+            ImportError: xarray is not installed.
+        """
+        try:
+            from xarray import Dataset, DataTree
+        except ImportError as error:
+            raise ImportError("inference data need xarray: pip install 'seqmodels[arviz]'") from error
+        by_model = {name: steps["log_prob"].to_numpy() for name, steps in self.steps.groupby("model", sort=False)}
+        first = self.steps.iloc[: len(next(iter(by_model.values())))]
+        coordinates = {name: ("step", first[name].to_numpy()) for name in ("sequence", "name", "position")}
+        variables = {name: (("chain", "draw", "step"), steps[None, None]) for name, steps in by_model.items()}
+        return DataTree.from_dict({"log_likelihood": Dataset(variables, coords=coordinates)})
 
     def _steps_of(self, model: str, clusters: list[Any]) -> pd.DataFrame:
         import pandas as pd

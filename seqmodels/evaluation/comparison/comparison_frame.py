@@ -16,6 +16,8 @@ from seqmodels.evaluation.comparison.variance_floor import is_set_by_floor
 from seqmodels.evaluation.statistics.confidence_set import confidence_set_p_values
 from seqmodels.evaluation.statistics.paired import Difference, holm
 from seqmodels.evaluation.statistics.pairwise import model_difference, untested
+from seqmodels.evaluation.statistics.stacking import stacking_weights, steps_of_models
+from seqmodels.evaluation.statistics.tails import INFINITE_VARIANCE, StepTails, difference_tails
 from seqmodels.evaluation.tuning.search import best_of, in_words
 
 if TYPE_CHECKING:
@@ -36,7 +38,9 @@ FIGURES = (
     "p_holm",
     "p_best",
 )
+TAILS = ("largest_share", "difference_of_rest", "pareto_k")
 MEASURED = ("n_parameters", *TIMES, "rank", "floor_effect")
+NO_TAILS = StepTails(0, 0, math.nan, math.nan, math.nan)
 NO_DIFFERENCE = Difference(0.0, math.nan, math.nan, math.nan, 0, "")
 
 
@@ -64,7 +68,10 @@ def comparison_frame(
     import pandas as pd
 
     _warn_of_impossible(results, test)
-    rows = [_failed_row(r) if r.error else _row(r, _difference(r, base, test, clusters)) for r in results]
+    rows = [
+        _failed_row(r) if r.error else _row(r, _difference(r, base, test, clusters), _tails(r, base, test))
+        for r in results
+    ]
     frame = pd.DataFrame(rows)
     names = [() if r.error else r.model.measure_.inputs for r in results]
     if test.scored.input_names is not None or any(names):
@@ -86,6 +93,8 @@ def comparison_frame(
         for r, group in zip(results, frame["group"], strict=True)
         if not (group or r.is_reference or _is_one_figure(r, test))
     ]
+    weights = _stacking_weights(tested)
+    frame["stacking_weight"] = frame["model"].map(weights).astype(float)
     p_best = confidence_set_p_values([r.log_prob_by_seed for r in tested], test.scored.n_units, clusters)
     frame["p_best"] = frame["model"].map(dict(zip([r.name for r in tested], p_best, strict=True))).astype(float)
     frame = frame.sort_values(["group", "score"], ascending=[True, False], kind="stable").reset_index(drop=True)
@@ -152,12 +161,58 @@ def _difference(result: ModelResult, base: ModelResult, test: Data, clusters: li
     return untested(estimate.difference, "a reference, not tested") if result.is_reference else estimate
 
 
+def _tails(result: ModelResult, base: ModelResult, test: Data) -> StepTails:
+    """Return how the difference of ``result`` to ``base`` is spread over steps; NaN for the baseline itself.
+
+    So it is if one of the two gives one log-probability for the whole test sequence.
+    """
+    if result is base or any(_is_one_figure(each, test) for each in (result, base)):
+        return NO_TAILS
+    return difference_tails(result.steps, base.steps)
+
+
+def _stacking_weights(results: Sequence[ModelResult]) -> dict[str, float]:
+    """Return the stacking weight of each model by name; empty if there are fewer than two models.
+
+    Args:
+        results: results of the models that take part.
+    """
+    if len(results) < 2:
+        return {}
+    weights = stacking_weights(steps_of_models([r.steps for r in results]))
+    return dict(zip([r.name for r in results], weights.tolist(), strict=True))
+
+
+def n_effective(frame: pd.DataFrame, reference: str, n_units: int) -> np.ndarray:
+    """Return the effective number of parameters of each model of a comparison, NaN where it is not known.
+
+    The score on the data that a model was fitted to exceeds its score on new data by the number of its parameters over
+    the number of units, on average, if the model is fitted by maximum likelihood (Akaike 1973; Hastie, Tibshirani and
+    Friedman, *The Elements of Statistical Learning*, section 7.4). Part of that excess comes from the two parts of the
+    data, of which one is easier; it is taken to be what the reference has beyond its own number of parameters. Where a
+    few steps decide the difference of the model or of the reference to the baseline (Pareto k is 0.5 or more), they
+    would decide this number too, and it is NaN.
+
+    Args:
+        frame: the frame of the comparison.
+        reference: name of the model of independent steps.
+        n_units: number of units of the training part.
+    """
+    excess = n_units * (frame["train_score"] - frame["score"]).to_numpy(dtype=float)
+    row = np.flatnonzero(frame["model"] == reference)
+    if not len(row):
+        return np.full(len(frame), math.nan)
+    number = excess - excess[row[0]] + frame["n_parameters"].iloc[row[0]]
+    by_few = (frame["pareto_k"] >= INFINITE_VARIANCE).to_numpy()
+    return np.where(by_few | by_few[row[0]], math.nan, number)
+
+
 def _is_one_figure(result: ModelResult, test: Data) -> bool:
     """Return True if the test part is one sequence that the model scores as a whole, as a compressor does."""
     return len(test.scored) == 1 and not result.error and not result.model._predicts_steps
 
 
-def _row(result: ModelResult, difference: Difference) -> dict[str, Any]:
+def _row(result: ModelResult, difference: Difference, tails: StepTails) -> dict[str, Any]:
     model = result.model
     measure = model.measure_
     history = model.history_
@@ -181,6 +236,9 @@ def _row(result: ModelResult, difference: Difference) -> dict[str, Any]:
         "method": difference.method,
         "block": math.nan if difference.block is None else float(difference.block),
         "n_clusters": difference.n_clusters,
+        "largest_share": tails.share,
+        "difference_of_rest": tails.rest,
+        "pareto_k": tails.shape,
         "n_parameters": model.n_parameters_,
         "fit_seconds": result.mean("fit_seconds"),
         "scoring_throughput": result.mean("throughput"),
@@ -202,7 +260,7 @@ def _row(result: ModelResult, difference: Difference) -> dict[str, Any]:
 
 
 def _failed_row(result: ModelResult) -> dict[str, Any]:
-    figures = dict.fromkeys((*FIGURES, *MEASURED, "block", "context"), math.nan)
+    figures = dict.fromkeys((*FIGURES, *MEASURED, *TAILS, "block", "context"), math.nan)
     counts = dict.fromkeys(("n_clusters", "steps", "floor_hits", "n_impossible"), 0)
     words = dict.fromkeys(("method", "budget", "settings", "source", "memory"), "")
     outcome = {"trials": len(result.trials), "converged": False, "kind": "failed", "error": result.error}

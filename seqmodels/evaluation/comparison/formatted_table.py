@@ -7,19 +7,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.common.display import format_context
+from seqmodels.evaluation.statistics.tails import INFINITE_VARIANCE
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.measure import Measure
 
 if TYPE_CHECKING:
     import pandas as pd
 
+LINE_WIDTH = 120  # characters
+LEAST_NEEDED = ("weight", "largest 1 %", "Pareto k")  # columns of a table that is too wide, the first to go first
+MOST_ROWS = 3  # that the notes speak of, where few steps decide
+MOST = 0.5  # share of a difference above which the largest steps decide it
 ALPHA = 0.05  # the model confidence set that the table shows has level 1 - ALPHA
 
 
 def formatted_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the main columns of a comparison's ``frame`` as text, a frame with a row for each model.
 
-    It is about 120 characters wide. Optional columns are left out if they are the same for every model.
+    It is about 120 characters wide, for which the weights, and the figures on the largest steps, are left out where
+    other columns take the room. Optional columns are left out if they are the same for every model.
     """
     import pandas as pd
 
@@ -41,12 +47,23 @@ def formatted_table(frame: pd.DataFrame) -> pd.DataFrame:
     ]
     for title, cells in _p_columns(frame).items():
         table[title] = cells
+    if _has_weights(frame):
+        table["weight"] = [_format(x, ".2f") for x in frame["stacking_weight"]]
     if "code_length" in frame:
         table["code length"] = [_format(x) for x in frame["code_length"]]
     table["parameters"] = [_format(n, ",.0f") for n in frame["n_parameters"]]
     table["fit s"] = [_format(s, ".1f") for s in frame["fit_seconds"]]
     for title, cells in _optional_columns(frame):
         table[title] = cells
+    return _narrowed(table)
+
+
+def _narrowed(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table without as many of ``LEAST_NEEDED`` as it takes to print it in ``LINE_WIDTH`` characters."""
+    for title in LEAST_NEEDED:
+        if len(table.to_string(index=False).partition("\n")[0]) <= LINE_WIDTH:
+            return table
+        table = table.drop(columns=title, errors="ignore")
     return table
 
 
@@ -80,6 +97,53 @@ def _has_confidence_set(frame: pd.DataFrame) -> bool:
         frame: the frame of a comparison.
     """
     return "p_best" in frame and int(frame["p_best"].notna().sum()) > 2
+
+
+def _has_weights(frame: pd.DataFrame) -> bool:
+    """Return True if two models or more have stacking weights; frames of older versions have none."""
+    return "stacking_weight" in frame and int(frame["stacking_weight"].notna().sum()) > 1
+
+
+def decided_by_few(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the ranked rows of a comparison's frame whose difference to the baseline few steps decide.
+
+    That is so if the variance of the differences of single steps is infinite (Pareto k is 0.5 or more), or if more than
+    half of a significant difference comes from the 1 % of steps where it is largest. Frames of older versions have no
+    such rows.
+
+    Args:
+        frame: the frame of a comparison.
+    """
+    if "pareto_k" not in frame:
+        return frame.iloc[:0]
+    is_carried = (frame["p_value"] < ALPHA) & (frame["largest_share"] > MOST)
+    is_added = bool(frame.attrs.get("iid_added")) & (frame["model"] == frame.attrs.get("iid"))
+    return frame[((frame["pareto_k"] >= INFINITE_VARIANCE) | is_carried) & frame["rank"].notna() & ~is_added]
+
+
+def notes_on_few_steps(frame: pd.DataFrame, measure: Measure) -> list[str]:
+    """Return a sentence for each row of a comparison's frame whose difference few steps decide, at most ``MOST_ROWS``.
+
+    Args:
+        frame: the frame of the comparison.
+        measure: what its scores measure, such as the unit.
+    """
+    rows = decided_by_few(frame)
+    sentences = []
+    for row in rows.head(MOST_ROWS).to_dict("records"):
+        sentence = (
+            f"The 1 % of steps where {row['model']} and {frame.attrs['baseline']} differ most make "
+            f"{_in_percent(row['largest_share'])} of their difference; over the others it is "
+            f"{row['difference_of_rest']:+.4f} nats per {measure.unit}."
+        )
+        if row["pareto_k"] >= INFINITE_VARIANCE:
+            sentence += (
+                f" No interval of it is to be trusted: the variance is infinite (Pareto k {row['pareto_k']:.2f}), so that "
+                "one step of other data may move the difference beyond."
+            )
+        sentences.append(sentence)
+    n_more = len(rows) - len(sentences)
+    return sentences + [f"So it is with {n_more} more."] * (n_more > 0)
 
 
 def models_below_reference(frame: pd.DataFrame) -> list[str]:
@@ -154,6 +218,9 @@ def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
         frame: the frame of a comparison.
     """
     columns = []
+    if len(decided_by_few(frame)):
+        columns.append(("largest 1 %", [_in_percent(x) for x in frame["largest_share"]]))
+        columns.append(("Pareto k", [_format(k, ".2f") for k in frame["pareto_k"]]))
     if frame["context"].notna().any():
         columns.append(("context", list(map(format_context, frame["context"]))))
     if (frame["kind"].isin(["bound", "estimate"])).any():
@@ -223,6 +290,12 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
         notes.append(f"Intervals (95 %): {'; '.join(methods)}.{_p_values_in_words(frame)}")
     if _has_confidence_set(frame):
         notes.append("*: in the model confidence set, which holds the best model with a probability of 95 %.")
+    if "weight" in formatted_table(frame):
+        notes.append(
+            "weight: that of the mixture of the models, mixed anew at each step, which predicts the held-out steps "
+            "best (stacking)."
+        )
+    notes += notes_on_few_steps(frame, measure)
     notes += _notes_on_floors(frame, measure) + _notes_on_untrained(frame) + _notes_on_reference(frame)
     if frame["score_sd"].notna().any():
         holds = (
@@ -340,6 +413,10 @@ def _notes_on_reference(frame: pd.DataFrame) -> list[str]:
 
 def _columns(frame: pd.DataFrame, *names: str) -> Any:
     return zip(*(frame[name] for name in names), strict=True)
+
+
+def _in_percent(share: float) -> str:
+    return "" if np.isnan(share) else f"{100 * share:.0f} %"
 
 
 def _format(value: float, form: str = ".4f") -> str:

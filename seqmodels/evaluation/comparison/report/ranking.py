@@ -10,6 +10,7 @@ from seqmodels.common.html import element
 from seqmodels.evaluation.comparison.formatted_table import (
     ALPHA,
     models_below_reference,
+    notes_on_few_steps,
     p_in_words,
     unranked_models,
     untrained_models,
@@ -144,6 +145,7 @@ def summary(comparison: ComparisonData) -> str:
     if best["kind"] == "estimate":
         error = f"{best['score_error']:.2g} nats per {unit}"
         sentences.append(f"Its figure is an estimate, with a Monte Carlo standard error of {error}.")
+    sentences += notes_on_few_steps(comparison.frame, comparison.measure)
     sentences += _against_reference(comparison, best["model"])
     sentences += _against_floors(unranked)
     if untrained:
