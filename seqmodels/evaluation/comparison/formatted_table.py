@@ -138,8 +138,8 @@ def notes_on_few_steps(frame: pd.DataFrame, measure: Measure) -> list[str]:
         )
         if row["pareto_k"] >= INFINITE_VARIANCE:
             sentence += (
-                f" No interval of it is to be trusted: the variance is infinite (Pareto k {row['pareto_k']:.2f}), so that "
-                "one step of other data may move the difference beyond."
+                f" No interval of it is to be trusted: its variance is infinite (Pareto k {row['pareto_k']:.2f}), so "
+                "that one step of other data may move the difference beyond."
             )
         sentences.append(sentence)
     n_more = len(rows) - len(sentences)

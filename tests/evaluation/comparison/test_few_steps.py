@@ -54,7 +54,7 @@ def test_a_difference_that_one_step_decides_is_named_in_table_words_and_page(jum
     assert table.loc["broad", "largest 1 %"] == f"{100 * row['largest_share']:.0f} %"
     sentence = "The 1 % of steps where broad and narrow differ most make"
     assert sentence in jumping.how_to_read()
-    assert "No interval of it is to be trusted: the variance is infinite" in jumping.how_to_read()
+    assert "No interval of it is to be trusted: its variance is infinite" in jumping.how_to_read()
     jumping.to_html(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8").count(sentence) == 2  # in the summary and the notes
 
