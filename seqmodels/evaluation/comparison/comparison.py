@@ -51,9 +51,9 @@ class Comparison(ComparisonData):
     - ``model``: name of the model. ``rank``: position from 1; NaN if a variance floor set the score or no step of
       training was taken, see ``compare``. ``error``: the error of a model that failed, else empty.
     - ``score``: nats per unit, higher is better. ``bits``: ``-score / log 2``, the bits that a unit costs, lower is
-      better. ``perplexity``: ``exp(-score)``, lower is better; NaN for densities. ``train_score``: nats per unit on a
-      sample of the training part as large as the test part. ``score_sd``: standard deviation of the score over seeds;
-      NaN with one seed.
+      better, with their 95 % interval ``bits_low``, ``bits_high``. ``perplexity``: ``exp(-score)``, lower is better;
+      NaN for densities. ``train_score``: nats per unit on a sample of the training part as large as the test part.
+      ``score_sd``: standard deviation of the score over seeds; NaN with one seed.
     - ``difference``: score minus the baseline's score on the same sequences, with its 95 % interval ``ci_low``,
       ``ci_high``, all in nats per unit. ``p_value``: two-sided p-value of that model alone; the interval leaves out
       zero if it is below 0.05. ``p_holm``: the p-value corrected for the number of models. ``method``: how interval and
@@ -65,7 +65,8 @@ class Comparison(ComparisonData):
       the largest or smallest differences of single steps (Vehtari et al. 2024); from 0.5 on their variance is infinite,
       and no interval is to be trusted. NaN for the baseline, and ``pareto_k`` below 25 steps.
     - ``stacking_weight``: weight of the model in the mixture ``Σ_k w_k p_k(x_t)`` of the tested models that predicts
-      the held-out steps best (Yao et al. 2018). The weights sum to 1. Of more than 200,000 steps every m-th is taken.
+      the held-out steps best (Yao et al. 2018), or if a ``kind`` is ``"bound"``, in the mixture of the probabilities of
+      whole sequences. The weights sum to 1. Of more than 200,000 steps every m-th is taken.
     - ``n_parameters``: number of parameters. ``n_effective``: effective number of parameters, how many units of the
       training part times nats per unit the model's ``train_score`` exceeds its ``score``, minus the same of the
       reference ``iid``, plus the reference's number of parameters; noisy on few data; NaN without the reference or the

@@ -28,6 +28,8 @@ TIMES = ("fit_seconds", "scoring_throughput", "peak_memory")
 FIGURES = (
     "score",
     "bits",
+    "bits_low",
+    "bits_high",
     "perplexity",
     "train_score",
     "score_sd",
@@ -69,7 +71,9 @@ def comparison_frame(
 
     _warn_of_impossible(results, test)
     rows = [
-        _failed_row(r) if r.error else _row(r, _difference(r, base, test, clusters), _tails(r, base, test))
+        _failed_row(r)
+        if r.error
+        else _row(r, _difference(r, base, test, clusters), _tails(r, base, test), _bits_interval(r, test, clusters))
         for r in results
     ]
     frame = pd.DataFrame(rows)
@@ -161,6 +165,24 @@ def _difference(result: ModelResult, base: ModelResult, test: Data, clusters: li
     return untested(estimate.difference, "a reference, not tested") if result.is_reference else estimate
 
 
+def _bits_interval(result: ModelResult, test: Data, clusters: list[Any] | None) -> tuple[float, float]:
+    """Return the 95 % interval of the bits that a unit costs under a model; NaN where a difference has no interval.
+
+    It is found as that of a difference, to a model under which all of the test part costs nothing.
+
+    Args:
+        result: result of the model.
+        test: the scored part.
+        clusters: cluster of each test sequence; None means that they are independent.
+    """
+    if _is_one_figure(result, test):
+        return math.nan, math.nan
+    log_prob = result.log_prob_by_seed
+    nothing = np.broadcast_to(0.0, (1, log_prob.shape[1]))
+    found = model_difference(log_prob, nothing, test.scored.n_units, clusters, (result.name, "nothing"))
+    return -found.high / math.log(2), -found.low / math.log(2)
+
+
 def _tails(result: ModelResult, base: ModelResult, test: Data) -> StepTails:
     """Return how the difference of ``result`` to ``base`` is spread over steps; NaN for the baseline itself.
 
@@ -174,13 +196,22 @@ def _tails(result: ModelResult, base: ModelResult, test: Data) -> StepTails:
 def _stacking_weights(results: Sequence[ModelResult]) -> dict[str, float]:
     """Return the stacking weight of each model by name; empty if there are fewer than two models.
 
+    The models are mixed anew at each step, or, if one has a lower bound only, for each sequence: the bound of a piece
+    of text stands at the last of its bytes, and that of a byte by itself is not known. One sequence then has no
+    weights.
+
     Args:
         results: results of the models that take part.
     """
     if len(results) < 2:
         return {}
-    weights = stacking_weights(steps_of_models([r.steps for r in results]))
-    return dict(zip([r.name for r in results], weights.tolist(), strict=True))
+    if any(r.model.measure_.kind == "bound" for r in results):
+        log_probs = np.stack([r.log_prob for r in results], axis=1)
+        if len(log_probs) < 2:
+            return {}
+    else:
+        log_probs = steps_of_models([r.steps for r in results])
+    return dict(zip([r.name for r in results], stacking_weights(log_probs).tolist(), strict=True))
 
 
 def n_effective(frame: pd.DataFrame, reference: str, n_units: int) -> np.ndarray:
@@ -212,7 +243,7 @@ def _is_one_figure(result: ModelResult, test: Data) -> bool:
     return len(test.scored) == 1 and not result.error and not result.model._predicts_steps
 
 
-def _row(result: ModelResult, difference: Difference, tails: StepTails) -> dict[str, Any]:
+def _row(result: ModelResult, difference: Difference, tails: StepTails, bits: tuple[float, float]) -> dict[str, Any]:
     model = result.model
     measure = model.measure_
     history = model.history_
@@ -223,6 +254,8 @@ def _row(result: ModelResult, difference: Difference, tails: StepTails) -> dict[
         "model": result.name,
         "score": score,
         "bits": -score / math.log(2),
+        "bits_low": bits[0],
+        "bits_high": bits[1],
         "perplexity": math.nan if measure.unit == "frame" else float(np.exp(-score)),
         "train_score": result.mean("train_score"),
         "score_sd": float(np.std(seed_scores, ddof=1)) if has_spread else math.nan,

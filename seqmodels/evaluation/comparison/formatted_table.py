@@ -291,9 +291,10 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
     if _has_confidence_set(frame):
         notes.append("*: in the model confidence set, which holds the best model with a probability of 95 %.")
     if "weight" in formatted_table(frame):
+        when = "for each sequence" if (frame["kind"] == "bound").any() else "at each step"
         notes.append(
-            "weight: that of the mixture of the models, mixed anew at each step, which predicts the held-out steps "
-            "best (stacking)."
+            f"weight: that of the mixture of the models, mixed anew {when}, which predicts the held-out data best "
+            "(stacking)."
         )
     notes += notes_on_few_steps(frame, measure)
     notes += _notes_on_floors(frame, measure) + _notes_on_untrained(frame) + _notes_on_reference(frame)

@@ -76,7 +76,7 @@ def test_a_difference_of_all_steps_has_no_such_words() -> None:
     assert "Pareto k" not in result.table()
     assert "trusted" not in result.how_to_read()
     assert list(result.table()["weight"]) == ["1.00", "0.00"]
-    assert "weight: that of the mixture" in result.how_to_read()
+    assert "weight: that of the mixture of the models, mixed anew at each step" in result.how_to_read()
 
 
 def test_an_older_table_has_no_such_columns(jumping: sm.evaluation.Comparison) -> None:
@@ -100,6 +100,18 @@ def test_the_effective_number_of_parameters_is_the_excess_on_the_training_part()
     assert frame.loc["hmm", "n_effective"] < frame.loc["pairs", "n_effective"] < 400
     without = sm.compare(models, data[60:], iid=False).frame
     assert without["n_effective"].isna().all()
+
+
+def test_models_of_pieces_are_mixed_for_each_sequence() -> None:
+    texts = ["the cat sat on the mat", "a cat and a rat", "the rat sat", "on a mat", "that cat", "the hat"]
+    models = {"pieces": sm.NGram(2, encoding=sm.BPE(262)), "bytes": sm.NGram(2)}
+    result = sm.compare(models, texts * 4, test=[f"{text}." for text in texts], iid=False)
+    log_probs = [[steps.sum() for steps in result.log_prob_steps[name]] for name in models]
+    found = result.frame.set_index("model").loc[list(models), "stacking_weight"]
+    np.testing.assert_allclose(found.astype(float), stacking_weights(np.transpose(log_probs)), atol=1e-6)
+    assert "mixed anew for each sequence" in result.how_to_read()
+    one = sm.compare(result.models, ["the cat sat on that mat"], iid=False)
+    assert one.frame["stacking_weight"].isna().all()
 
 
 def test_one_model_alone_has_no_weight() -> None:
