@@ -179,8 +179,8 @@ def _bits_interval(result: ModelResult, test: Data, clusters: list[Any] | None) 
         return math.nan, math.nan
     log_prob = result.log_prob_by_seed
     nothing = np.broadcast_to(0.0, (1, log_prob.shape[1]))
-    found = model_difference(log_prob, nothing, test.scored.n_units, clusters, (result.name, "nothing"))
-    return -found.high / math.log(2), -found.low / math.log(2)
+    interval = model_difference(log_prob, nothing, test.scored.n_units, clusters, (result.name, "nothing"))
+    return -interval.high / math.log(2), -interval.low / math.log(2)
 
 
 def _tails(result: ModelResult, base: ModelResult, test: Data) -> StepTails:
