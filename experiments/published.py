@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import solve_discrete_lyapunov
 
 from seqmodels import (
     HMM,
@@ -68,6 +69,7 @@ NILE = """
 REGRESSIONS = "statsmodels: test_markov_regression.py"
 AUTOREGRESSIONS = "statsmodels: test_markov_autoregression.py"
 PRODUCTION = "statsmodels: mar_filardo.csv"
+GERMANY = "statsmodels: results_varmax.py"
 SPEED = "R package depmixS4: write.csv(speed, 'speed.csv')"
 GEYSER = "R package MASS: write.csv(geyser, 'geyser.csv')"
 HERE = "in the script"
@@ -80,6 +82,7 @@ WHERE = {
     "rgnp": AUTOREGRESSIONS,
     "rgnp, recessions": AUTOREGRESSIONS,
     "production, leading index": PRODUCTION,
+    "West Germany": GERMANY,
     "speed": SPEED,
     "speed, three sessions": SPEED,
     "geyser, waiting": GEYSER,
@@ -115,14 +118,16 @@ def read(name: str, folders: Sequence[Path]) -> np.ndarray | None:
         table = pd.read_csv(path)[COLUMNS[name]]
         return table.apply(lambda column: column if column.dtype.kind == "f" else column == RIGHT).to_numpy(float)
     source = path.read_text()
+    if where == GERMANY:  # investment, income and consumption, of which growth from 1960 to 1978 is modelled
+        return np.diff(np.log(assigned(source, "lutkepohl_data")), axis=0)[:75]
     return np.array([assigned(source, each) for each in LISTS.get(name, [name])], dtype=float).T
 
 
-def assigned(source: str, name: str) -> list[float]:
-    """The list of numbers that a module gives that name, without running the module."""
+def assigned(source: str, name: str) -> list[Any]:
+    """The list that a module gives that name, without running the module."""
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
-            found: list[float] = ast.literal_eval(node.value)
+            found: list[Any] = ast.literal_eval(node.value)
             return found
     raise ValueError(f"the file assigns no {name}; take the one of statsmodels 0.14 or later")
 
@@ -289,6 +294,17 @@ def driven(x: np.ndarray) -> HMM:
     ).fit(sessions(x))
 
 
+def given_sessions(x: np.ndarray) -> HMM:
+    """Two states of a Gaussian and a Bernoulli, with the parameters that the tests of depmixS4 give them."""
+    given = {"means": [[[5.52]], [[6.39]]], "covariances": [[[0.202**2]], [[0.24**2]]]}
+    return HMM.from_parameters(
+        [0.0, 1.0],
+        [[0.899, 0.101], [0.084, 0.916]],
+        observation=Columns([(GaussianMixture(1), 1), (Bernoulli(), 1)]),
+        emission_parameters={**given, "probabilities": [[0.528], [0.902]]},
+    )
+
+
 def local_level(x: np.ndarray) -> LinearGaussian:
     """Nothing is known of the first level."""
     return LinearGaussian.local_level().fit([x])
@@ -304,6 +320,32 @@ def local_level_from(variance: float) -> Fit:
     return fit
 
 
+def stationary(transition: np.ndarray, noise: np.ndarray, loadings: np.ndarray, variances: np.ndarray) -> Fit:
+    """A linear-Gaussian system of these parameters; the first state has the stationary covariance."""
+    first = solve_discrete_lyapunov(transition, noise)
+    system = (transition, noise, loadings, np.diag(variances), np.zeros(len(transition)), first)
+    return lambda x: LinearGaussian.from_parameters(*system)
+
+
+def vector_autoregression() -> Fit:
+    """That of one lag without an intercept; its noise is all in the states, and none is observed."""
+    transition = [[-0.25034303, 0.28759168, 0.81626475], [0.023383, 0.19048278, 0.66502259]]
+    transition += [[-0.01492992, 0.53796097, 0.28114733]]
+    factor = np.zeros((3, 3))
+    factor[np.tril_indices(3)] = (0.04464236, 0.00136552, 0.01354125, 0.0029089, 0.00834324, 0.00915471)
+    return stationary(np.array(transition), factor @ factor.T, np.eye(3), np.full(3, NEARLY_NONE))
+
+
+NEARLY_NONE = 1e-14  # variance of noise, which has to be above zero
+
+
+def dynamic_factor() -> Fit:
+    """One factor with two lags behind three series with noise of their own."""
+    transition = np.array([[0.33101874, 0.63927819], [1.0, 0.0]])
+    loadings = np.array([[0.0063728, 0.0], [0.00660177, 0.0], [0.00636009, 0.0]])
+    return stationary(transition, np.diag([1.0, 0.0]), loadings, np.array([0.00203899, 0.00009016, 0.00005348]))
+
+
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
@@ -315,6 +357,11 @@ def log_prob(model: HMM, x: np.ndarray) -> Sequence[float]:
 
 def log_prob_of_sessions(model: HMM, x: np.ndarray) -> Sequence[float]:
     return [float(model.log_prob(sessions(x)).sum())]
+
+
+def log_prob_of_plain_sessions(model: HMM, x: np.ndarray) -> Sequence[float]:
+    *parts, _ = np.split(x[:, :2], np.cumsum(SESSIONS))
+    return [float(model.log_prob(parts).sum())]
 
 
 def log_prob_given_driver(model: MarkovSwitchingAR, x: np.ndarray) -> Sequence[float]:
@@ -421,7 +468,9 @@ VIEWS = "Hamilton (1989); EViews, in statsmodels, tests of MarkovAutoregression"
 FILARDO = "Filardo (1994); statsmodels, tests of MarkovAutoregression"
 BEST_KNOWN = "No publication: the best maximum known of these data, by other optimisers"
 DEPMIX = "depmixS4, vignette; Visser and Speekenbrink (2010)"
+TESTS_OF_DEPMIX = "depmixS4, its tests"
 LEVELS = "Durbin and Koopman, *Time series analysis by state space methods*, 2.10; log p as state space software has it"
+MULTIVARIATE = "Stata, *var* and *dfactor*, in statsmodels, tests of VARMAX and DynamicFactor"
 LOG_PROB = "log p"
 
 
@@ -612,6 +661,20 @@ CASES = [
             ),
         },
     ),
+    Case(
+        "West Germany",
+        "vector autoregression of one lag, at the printed parameters",
+        MULTIVARIATE,
+        vector_autoregression(),
+        {LOG_PROB: ("587.8481", log_prob_of_all)},
+    ),
+    Case(
+        "West Germany",
+        "one factor with two lags, at the printed parameters",
+        MULTIVARIATE,
+        dynamic_factor(),
+        {LOG_PROB: ("594.0902", log_prob_of_all)},
+    ),
     *(
         Case("speed", f"{model}, free start", source, gaussian(k, "full", "free"), {LOG_PROB: (printed, log_prob)})
         for k, model, source, printed in (
@@ -627,6 +690,13 @@ CASES = [
         DEPMIX,
         driven,
         {LOG_PROB: ("-248.972219", log_prob_of_sessions)},
+    ),
+    Case(
+        "speed, three sessions",
+        "2 Gaussians and answers, at the printed parameters",
+        TESTS_OF_DEPMIX,
+        given_sessions,
+        {LOG_PROB: ("-296.115107102", log_prob_of_plain_sessions)},
     ),
     *(
         Case("geyser, waiting", f"{k} Gaussians, rounded to minutes, stationary", BOOK, interval(k, MINUTES), figures)

@@ -45,6 +45,8 @@ COMMANDS = (
     "experiments/mixtures.py speech DATA/fsdd",
     "experiments/classify.py DATA/fsdd DATA/japanese_vowels DATA/pendigits",
     "experiments/chorales.py DATA/jsb_chorales/jsb-chorales-quarter.json",
+    "experiments/chorales.py DATA/jsb_chorales/jsb-chorales-quarter.json --networks",
+    "experiments/music.py DATA/music",
     "experiments/mixtures.py chorales DATA/jsb_chorales/jsb-chorales-quarter.json",
     "experiments/mixtures.py encodings DATA/tinyshakespeare",
     "experiments/linear_recurrence.py DATA/tinyshakespeare/input.txt DATA/jsb_chorales/jsb-chorales-quarter.json",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +15,22 @@ from torch import Tensor
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.display import a_or_an
 from seqmodels.encodings import Encoding, Features, Standardize, Symbols
+from seqmodels.encodings.defaults import default_encoding
 from seqmodels.encodings.inputs import InputScaling
-from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.emissions.given_inputs import regressed_columns
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.observations import Bernoulli, Categorical, GaussianMixture, Observation, Poisson
+from seqmodels.observations import (
+    Bernoulli,
+    Categorical,
+    Columns,
+    GaussianMixture,
+    IntervalCensored,
+    Observation,
+    Poisson,
+)
 from seqmodels.observations.exponential_family import ExponentialFamily
 from seqmodels.observations.gaussian import CovarianceType, shape_of_covariance
 from seqmodels.observations.gaussian_mixture import EM_TYPES
@@ -61,6 +71,7 @@ def chain_parameters(initial: Any, transition: Any, final: Any, table: Tensor) -
 def emission_table(
     k: int,
     *,
+    emission_parameters: Mapping[str, Any] | None,
     emission: Any,
     probabilities: Any,
     rates: Any,
@@ -74,6 +85,7 @@ def emission_table(
 
     Args:
         k: number of states, K.
+        emission_parameters: arrays of the parameters of any observation by name, or None.
         emission: probabilities of V symbols, ``(K, V)``, or None.
         probabilities: probabilities of D bits, ``(K, D)``, or None.
         rates: rates of D counts, ``(K, D)``, or None.
@@ -85,10 +97,18 @@ def emission_table(
     Raises:
         ValueError: parameters of several observations are given, or they do not fit ``encoding`` or ``observation``.
     """
-    arguments = {"emission": emission, "probabilities": probabilities, "rates": rates, "means": mixture[1]}
+    arguments = {
+        "emission_parameters": emission_parameters,
+        "emission": emission,
+        "probabilities": probabilities,
+        "rates": rates,
+        "means": mixture[1],
+    }
     names = [name for name, values in arguments.items() if values is not None]
     if len(names) > 1 and names != ["emission", "means"]:
         raise ValueError(f"{' and '.join(names)} are parameters of different observations; pass one of them")
+    if emission_parameters is not None:
+        return table_of_parameters(k, emission_parameters, encoding, observation)
     if probabilities is not None:
         return table_of_means(k, "probabilities", probabilities, Bernoulli, encoding, observation or Bernoulli())
     if rates is not None:
@@ -96,6 +116,94 @@ def emission_table(
     if emission is not None:
         return table_of_symbols(k, emission, encoding, observation)
     return table_of_mixture(k, *mixture, encoding, observation)
+
+
+def table_of_parameters(
+    k: int, parameters: Mapping[str, Any], encoding: Encoding | None, observation: Observation | None
+) -> Table:
+    """Return the encoding, the observation and its output parameters ``(K, P)``, given its parameters in raw units.
+
+    Args:
+        k: number of states, K.
+        parameters: arrays by the names of the attributes of a fitted model, without the final ``_``. The weights of
+            mixtures of one component may be left out.
+        encoding: encoding of the data, or None for one that leaves features in their units.
+        observation: the observation.
+
+    Raises:
+        ValueError: there is no observation, names or shapes are not its own, or values are out of range.
+    """
+    if observation is None:
+        raise ValueError("emission_parameters are of any observation; pass observation= too, such as Gamma()")
+    given = {f"{name}_": numbers_of(name, values) for name, values in parameters.items()}
+    size = _size_of(k, given, observation)
+    emission = emission_of(observation, size)
+    observation.check(size)
+    if encoding is None:
+        default = default_encoding("symbols" if observation.emits == "symbols" else "vectors", observation, size)
+        encoding = default.restore({"size": size}) if isinstance(default, Symbols) else _identity(default, size)
+    shift, scale = _units(encoding, size)
+    table = emission.table_of_raw(_completed(given, _example(k, observation, size)), shift, scale)
+    _check_in_range(given, emission.raw_parameters(table, shift, scale))
+    return encoding, observation, table
+
+
+def _example(k: int, observation: Observation, size: int) -> Mapping[str, np.ndarray]:
+    """Return arrays of the names and shapes that the parameters of K states of D features have."""
+    zeros = torch.zeros(k, observation.n_output_parameters(size), dtype=torch.float64)
+    return emission_of(observation, size).raw_parameters(zeros, np.zeros(size), np.ones(size))
+
+
+def _completed(given: Mapping[str, np.ndarray], example: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the given arrays with the weights of one component, which are 1, where they were left out."""
+    left_out = {name: ones for name, ones in example.items() if name.startswith("weights") and (ones == 1).all()}
+    return {**left_out, **given}
+
+
+def _size_of(k: int, given: Mapping[str, np.ndarray], observation: Observation) -> int:
+    """Return the number of features D for which the given arrays have the shapes of the observation's parameters."""
+    if isinstance(observation, Columns):
+        sizes = [sum(n for _, n in observation.groups)]
+    else:
+        sizes = sorted({length for array in given.values() for length in array.shape[1:]})
+        if isinstance(observation, IntervalCensored):  # the ends of each interval are two columns
+            sizes = [2 * size for size in sizes]
+    expected: Mapping[str, np.ndarray] = {}
+    for size in sizes:
+        with suppress(ValueError):  # an observation that has a width for each feature refuses another number of them
+            expected = _example(k, observation, size)
+        complete = _completed(given, expected)
+        if {name: array.shape for name, array in complete.items()} == {n: a.shape for n, a in expected.items()}:
+            return size
+    shapes = ", ".join(f"{name.removesuffix('_')} {array.shape}" for name, array in expected.items())
+    got = ", ".join(f"{name.removesuffix('_')} {array.shape}" for name, array in given.items())
+    raise ValueError(
+        f"emission_parameters are {got or 'none'}; {observation!r} has {shapes or 'arrays of states and features'}"
+    )
+
+
+def _identity(encoding: Encoding, size: int) -> Encoding:
+    """Return a vector encoding fitted as one that changes nothing."""
+    return encoding.restore({"mean": np.zeros(size), "scale": np.ones(size)})
+
+
+def _units(encoding: Encoding, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return shift and scale of D features; 0 and 1 for symbols."""
+    shift, scale = encoding.affine() if encoding.emits == "vectors" else (np.zeros(size), np.ones(size))
+    if len(scale) != size:
+        raise ValueError(f"the parameters are of {size} features but {encoding!r} reads {len(scale)}; they must agree")
+    return shift, scale
+
+
+def _check_in_range(given: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray]) -> None:
+    """Raise ValueError if an array is not what the observation makes of it, because its values are out of range."""
+    for name, values in given.items():
+        if not np.allclose(kept[name], values, rtol=1e-6, atol=1e-12):
+            raise ValueError(
+                f"{name.removesuffix('_')} has values that the observation cannot have, such as a variance, scale or "
+                "rate that is not above 0 and above its least value (min_covariance, min_scale), or probabilities that "
+                "do not sum to 1"
+            )
 
 
 def table_of_means(
@@ -235,7 +343,10 @@ def _mixture_arrays(
     k: int, weights: Any, means: Any, covariances: Any, covariance_type: CovarianceType
 ) -> tuple[Tensor, Tensor, Tensor]:
     if means is None or covariances is None:
-        raise ValueError("pass means and covariances (and weights) of a mixture, or emission, probabilities or rates")
+        raise ValueError(
+            "pass means and covariances (and weights) of a mixture, or emission, probabilities or rates, or an "
+            "observation and its emission_parameters"
+        )
     if covariance_type not in EM_TYPES:
         raise ValueError(f"covariance_type is {covariance_type!r}; pass one of {', '.join(map(repr, EM_TYPES))}")
     mu, sigma = numbers_of("means", means), numbers_of("covariances", covariances)

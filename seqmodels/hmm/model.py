@@ -181,6 +181,7 @@ class HMM(HiddenChainModel):
         emission: Any = None,
         probabilities: Any = None,
         rates: Any = None,
+        emission_parameters: Mapping[str, Any] | None = None,
         transition_slopes: Any = None,
         emission_slopes: Any = None,
         initial_slopes: Any = None,
@@ -191,8 +192,9 @@ class HMM(HiddenChainModel):
     ) -> Self:
         """Return a fitted HMM with the given parameters, in raw units.
 
-        The emissions are one of four kinds: a mixture (``means`` with ``covariances``), ``emission``, ``probabilities``
-        or ``rates``. Letters in shapes: K states, M components, D features, V symbols, U inputs.
+        The emissions are one of five kinds: a mixture (``means`` with ``covariances``), ``emission``,
+        ``probabilities``, ``rates``, or any other observation with its ``emission_parameters``. Letters in shapes: K
+        states, M components, D features, V symbols, U inputs.
 
         Args:
             initial: probabilities of the first state, ``(K,)``.
@@ -205,6 +207,9 @@ class HMM(HiddenChainModel):
             emission: probabilities of symbols (``Categorical``), ``(K, V)``, instead of a mixture.
             probabilities: probabilities of bits (``Bernoulli``), ``(K, D)``, instead of a mixture.
             rates: rates of counts (``Poisson``), ``(K, D)``, instead of a mixture.
+            emission_parameters: parameters of any kind of ``observation``, instead of a mixture: arrays in raw units by
+                the names of the attributes of a fitted model without the final ``_``, such as ``{"shapes": ...,
+                "rates": ...}`` of ``Gamma()``, each ``(K, D)``. Weights of mixtures of one component may be left out.
             transition_slopes: change of the log-odds of going from state i to state j, for one unit of each raw input,
                 ``(K, K, U)``, as in ``transition_slopes_``; None if transitions depend on no inputs. Here and for the
                 other slopes, that part of the model depends on all inputs, unless ``input_effects`` names some.
@@ -236,6 +241,7 @@ class HMM(HiddenChainModel):
         k = len(numbers_of("initial", initial, "(K,)"))
         encoding, observation, table = emission_table(
             k,
+            emission_parameters=emission_parameters,
             emission=emission,
             probabilities=probabilities,
             rates=rates,

@@ -122,6 +122,9 @@ class Beta(LineDensity):
         a, b = self._shapes(theta).unbind(-2)
         return {"a_": a, "b_": b}
 
+    def of_raw_parameters(self, raw: Mapping[str, Tensor], shift: Tensor, scale: Tensor) -> Tensor:
+        return torch.stack([raw["a_"], raw["b_"]], -2).log()
+
 
 def _logarithms(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return log x and log(1 - x), with x clamped so that neither is minus infinity."""

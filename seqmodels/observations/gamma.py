@@ -126,3 +126,6 @@ class Gamma(LineDensity):
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
         shape, log_mean = self._shape_log_mean(theta)
         return {"shapes_": shape, "rates_": shape / (scale * log_mean.exp())}
+
+    def of_raw_parameters(self, raw: Mapping[str, Tensor], shift: Tensor, scale: Tensor) -> Tensor:
+        return torch.stack([raw["shapes_"], raw["shapes_"] / (scale * raw["rates_"])], -2).log()

@@ -76,6 +76,15 @@ class IndependentFeatures(Observation, ABC):
             shift, scale: map from encoded x to raw values ``scale · x + shift``, each ``(D,)``.
         """
 
+    @abstractmethod
+    def of_raw_parameters(self, raw: Mapping[str, Tensor], shift: Tensor, scale: Tensor) -> Tensor:
+        """Return the unconstrained parameters of K states, ``(K, Q, D)``, the inverse of ``raw_parameters``.
+
+        Args:
+            raw: parameters in raw units, ``(K, D)`` float64, by the names that ``raw_parameters`` gives them.
+            shift, scale: map from encoded x to raw values ``scale · x + shift``, each ``(D,)``.
+        """
+
     # -- what it may define --------------------------------------------------------------------------------
 
     def feature_interval_log_prob(self, theta: Tensor, low: Tensor, high: Tensor) -> Tensor:

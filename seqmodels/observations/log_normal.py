@@ -108,3 +108,6 @@ class LogNormal(FeatureMoments):
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
         location, log_scale = self.floored(theta).unbind(-2)
         return {"locations_": location + scale.log(), "scales_": log_scale.exp()}
+
+    def of_raw_parameters(self, raw: Mapping[str, Tensor], shift: Tensor, scale: Tensor) -> Tensor:
+        return torch.stack([raw["locations_"] - scale.log(), raw["scales_"].log()], -2)

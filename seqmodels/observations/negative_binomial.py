@@ -89,3 +89,6 @@ class NegativeBinomial(IndependentFeatures):
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
         log_mean, r = self._log_mean_size(theta)
         return {"means_": log_mean.exp(), "dispersions_": 1 / r}
+
+    def of_raw_parameters(self, raw: Mapping[str, Tensor], shift: Tensor, scale: Tensor) -> Tensor:
+        return torch.stack([raw["means_"].log(), -raw["dispersions_"].log()], -2)

@@ -188,6 +188,10 @@ class StudentT(LineDensity):
         location, own_scale, nu = self._location_scale_degrees(theta)
         return {"locations_": shift + scale * location, "scales_": scale * own_scale, "degrees_of_freedom_": nu}
 
+    def of_raw_parameters(self, raw: Mapping[str, Tensor], shift: Tensor, scale: Tensor) -> Tensor:
+        location = (raw["locations_"] - shift) / scale
+        return torch.stack([location, (raw["scales_"] / scale).log(), raw["degrees_of_freedom_"].log()], -2)
+
 
 def _log_cosh(y: Tensor) -> Tensor:
     near, far = y.abs().clamp(max=1.0), y.abs().clamp(min=1.0)

@@ -147,6 +147,10 @@ class VonMises(FeatureMoments):
         a, b = self.floored(theta).unbind(-2)
         return {"locations_": torch.atan2(b, a), "concentrations_": _length(a, b)}
 
+    def of_raw_parameters(self, raw: Mapping[str, Tensor], shift: Tensor, scale: Tensor) -> Tensor:
+        location, concentration = raw["locations_"], raw["concentrations_"]
+        return torch.stack([concentration * location.cos(), concentration * location.sin()], -2)
+
 
 def _length(a: Tensor, b: Tensor) -> Tensor:
     """Return ``√(a² + b²)``, kept slightly above zero so that its gradient is finite."""

@@ -255,6 +255,7 @@ class ContinuousTimeHMM(HiddenChainModel):
         emission: Any = None,
         probabilities: Any = None,
         rates: Any = None,
+        emission_parameters: Mapping[str, Any] | None = None,
         generator_slopes: Any = None,
         emission_slopes: Any = None,
         initial_slopes: Any = None,
@@ -279,6 +280,9 @@ class ContinuousTimeHMM(HiddenChainModel):
             emission: probabilities of V symbols (``Categorical``), ``(K, V)``, instead of a mixture.
             probabilities: probabilities of bits (``Bernoulli``), ``(K, D)``, instead of a mixture.
             rates: rates of counts (``Poisson``), not of jumps, ``(K, D)``, instead of a mixture.
+            emission_parameters: parameters of any kind of ``observation``, instead of a mixture: arrays in raw units by
+                the names of the attributes of a fitted model without the final ``_``, such as ``{"shapes": ...,
+                "rates": ...}`` of ``Gamma()``, each ``(K, D)``. Weights of mixtures of one component may be left out.
             generator_slopes: change of the logarithm of each rate of jumps for one unit of each of U raw inputs,
                 ``(K, K, U)``; None if rates depend on no inputs. Here and for the other slopes, that part of the model
                 depends on all inputs, unless ``input_effects`` names some.
@@ -301,6 +305,7 @@ class ContinuousTimeHMM(HiddenChainModel):
         k = len(q)
         encoding, observation, table = emission_table(
             k,
+            emission_parameters=emission_parameters,
             emission=emission,
             probabilities=probabilities,
             rates=rates,

@@ -270,6 +270,21 @@ class Emission(ABC):
             scale: factor of each encoded feature, ``(D,)``.
         """
 
+    def table_of_raw(self, raw: Mapping[str, np.ndarray], shift: np.ndarray, scale: np.ndarray) -> Tensor:
+        """Return the output parameters ``(K, P)`` of given parameters in raw units, the inverse of ``raw_parameters``.
+
+        Args:
+            raw: arrays by name, as ``raw_parameters`` returns them; values that are out of range give any numbers.
+            shift: number to add to each of D encoded features times ``scale``, which gives its raw value, ``(D,)``.
+            scale: factor of each encoded feature, ``(D,)``.
+
+        Raises:
+            ValueError: the arrays that ``raw_parameters`` returns do not determine the output parameters.
+        """
+        raise ValueError(
+            f"the parameters of {self.observation!r} cannot be given, because its fitted attributes are not all of them"
+        )
+
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
     ) -> Mapping[str, np.ndarray]:

@@ -134,6 +134,9 @@ class CategoricalEmission(Emission):
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         return {"emission_": torch.softmax(table, dim=-1).cpu().numpy()}
 
+    def table_of_raw(self, raw: Mapping[str, np.ndarray], shift: np.ndarray, scale: np.ndarray) -> Tensor:
+        return torch.as_tensor(raw["emission_"]).log()
+
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
     ) -> Mapping[str, np.ndarray]:

@@ -135,6 +135,9 @@ class ExponentialEmission(Emission):
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         return {self.observation.parameter_name: self.observation.expected_value(table).cpu().numpy()}
 
+    def table_of_raw(self, raw: Mapping[str, np.ndarray], shift: np.ndarray, scale: np.ndarray) -> Tensor:
+        return self.observation.natural_parameter(torch.as_tensor(raw[self.observation.parameter_name]))
+
 
 @emission_of.register(Chords)
 def _(observation: Chords, size: int) -> Emission:

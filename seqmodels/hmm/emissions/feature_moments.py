@@ -52,6 +52,11 @@ class IndependentEmission(Emission):
         raw = self.observation.raw_parameters(self.observation.unpack(table.cpu()), *units)
         return {name: value.numpy() for name, value in raw.items()}
 
+    def table_of_raw(self, raw: Mapping[str, np.ndarray], shift: np.ndarray, scale: np.ndarray) -> Tensor:
+        arrays = {name: torch.as_tensor(values) for name, values in raw.items()}
+        units = (torch.as_tensor(each, dtype=torch.float64) for each in (shift, scale))
+        return self.observation.of_raw_parameters(arrays, *units).flatten(-2)
+
 
 @emission_of.register(FeatureMoments)
 class FeatureMomentEmission(IndependentEmission):

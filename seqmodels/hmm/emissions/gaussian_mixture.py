@@ -448,6 +448,13 @@ class GaussianMixtureEmission(Emission):
             "covariances_": covariances,
         }
 
+    def table_of_raw(self, raw: Mapping[str, np.ndarray], shift: np.ndarray, scale: np.ndarray) -> Tensor:
+        weights, means = (torch.as_tensor(values) for values in (raw["weights_"], (raw["means_"] - shift) / scale))
+        units = scale**2 if self.diagonal else np.outer(scale, scale)
+        covariances = torch.as_tensor(raw["covariances_"] / units)
+        shapes = covariances.log() if self.diagonal else gaussian.shape_of_covariance(covariances)
+        return self.observation.pack(weights.log(), means, shapes)
+
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
     ) -> Mapping[str, np.ndarray]:
@@ -732,6 +739,11 @@ class TiedMixtureEmission(Emission):
             "means_": means.numpy() * scale + shift,
             "covariances_": covariance * np.outer(scale, scale),
         }
+
+    def table_of_raw(self, raw: Mapping[str, np.ndarray], shift: np.ndarray, scale: np.ndarray) -> Tensor:
+        weights, means = (torch.as_tensor(values) for values in (raw["weights_"], (raw["means_"] - shift) / scale))
+        shape = gaussian.shape_of_covariance(torch.as_tensor(raw["covariances_"] / np.outer(scale, scale)))
+        return self.observation.pack(weights.log(), means, shape.expand(*means.shape[:2], -1))
 
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]

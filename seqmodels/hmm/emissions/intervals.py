@@ -121,6 +121,10 @@ class IntervalEmission(Emission):
         columns = self.size // self.inner.size  # columns of each feature
         return self.inner.raw_parameters(table, shift[::columns], scale[::columns])
 
+    def table_of_raw(self, raw: Mapping[str, np.ndarray], shift: np.ndarray, scale: np.ndarray) -> Tensor:
+        columns = self.size // self.inner.size
+        return self.inner.table_of_raw(raw, shift[::columns], scale[::columns])
+
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
     ) -> Mapping[str, np.ndarray]:

@@ -89,3 +89,13 @@ class ZeroInflatedEmission(Emission):
         each = [self.inner.raw_parameters(inner[:, d], shift[d : d + 1], scale[d : d + 1]) for d in range(self.size)]
         joined = {name: np.concatenate([raw[name] for raw in each], 1) for name in each[0]}
         return {"zero_weights_": torch.sigmoid(logits).cpu().numpy(), **joined}
+
+    def table_of_raw(self, raw: Mapping[str, np.ndarray], shift: np.ndarray, scale: np.ndarray) -> Tensor:
+        of_counts = {name: values for name, values in raw.items() if name != "zero_weights_"}
+        parts = [
+            self.inner.table_of_raw(
+                {name: values[:, d : d + 1] for name, values in of_counts.items()}, shift[d : d + 1], scale[d : d + 1]
+            )
+            for d in range(self.size)
+        ]
+        return torch.cat([torch.as_tensor(raw["zero_weights_"]).logit(), *parts], 1)

@@ -189,6 +189,7 @@ class HSMM(HiddenChainModel):
         emission: Any = None,
         probabilities: Any = None,
         rates: Any = None,
+        emission_parameters: Mapping[str, Any] | None = None,
         transition_slopes: Any = None,
         emission_slopes: Any = None,
         initial_slopes: Any = None,
@@ -222,6 +223,9 @@ class HSMM(HiddenChainModel):
             emission: probabilities of V symbols (``Categorical``), ``(K, V)``, instead of a mixture.
             probabilities: probabilities of bits (``Bernoulli``), ``(K, D)``, instead of a mixture.
             rates: rates of counts (``Poisson``), ``(K, D)``, instead of a mixture.
+            emission_parameters: parameters of any kind of ``observation``, instead of a mixture: arrays in raw units by
+                the names of the attributes of a fitted model without the final ``_``, such as ``{"shapes": ...,
+                "rates": ...}`` of ``Gamma()``, each ``(K, D)``. Weights of mixtures of one component may be left out.
             transition_slopes: change of the log-odds of the next segment's state for one unit of each of U raw inputs,
                 ``(K, K, U)``; None if transitions depend on no inputs.
             emission_slopes: change of the emissions of each state for one unit of each raw input, ``(K, D, U)``; None
@@ -248,6 +252,7 @@ class HSMM(HiddenChainModel):
         k = len(numbers_of("initial", initial, "(K,)"))
         encoding, observation, of_emission = emission_table(
             k,
+            emission_parameters=emission_parameters,
             emission=emission,
             probabilities=probabilities,
             rates=rates,
