@@ -47,7 +47,7 @@ CASES: list[tuple[Observation, list[np.ndarray]]] = [
     (NegativeBinomial(), COUNTS),
     (ZeroInflated(sm.Poisson()), [np.where(RNG.random(x.shape) < 0.4, 0.0, x) for x in COUNTS]),
     (Rounded(sm.GaussianMixture(1), width=[0.5, 5.0]), [np.rint(x / [0.5, 5.0]) * [0.5, 5.0] for x in REALS]),
-    (IntervalCensored(sm.GaussianMixture(1)), [np.sort(x, axis=1) for x in REALS]),
+    (IntervalCensored(sm.GaussianMixture(1)), [np.hstack([x[:, :1] + [0, 1], x[:, 1:] + [0, 20]]) for x in REALS]),
     (sm.Categorical(), [x[:, 0].astype(int) % 4 for x in COUNTS]),
     (
         sm.Columns([(sm.GaussianMixture(1), 2), (Gamma(), 1), (sm.GaussianMixture(2, "full"), 1)]),
