@@ -71,13 +71,13 @@ def chain_parameters(initial: Any, transition: Any, final: Any, table: Tensor) -
 def emission_table(
     k: int,
     *,
-    emission_parameters: Mapping[str, Any] | None,
     emission: Any,
     probabilities: Any,
     rates: Any,
     mixture: tuple[Any, Any, Any, CovarianceType],
     encoding: Encoding | None,
     observation: Observation | None,
+    emission_parameters: Mapping[str, Any] | None = None,
 ) -> Table:
     """Return the encoding, the observation and its output parameters, from the user's parameters of the emissions.
 
@@ -85,7 +85,6 @@ def emission_table(
 
     Args:
         k: number of states, K.
-        emission_parameters: arrays of the parameters of any observation by name, or None.
         emission: probabilities of V symbols, ``(K, V)``, or None.
         probabilities: probabilities of D bits, ``(K, D)``, or None.
         rates: rates of D counts, ``(K, D)``, or None.
@@ -93,6 +92,7 @@ def emission_table(
             ``HMM.from_parameters`` takes; the arrays are None if not given.
         encoding: encoding of the data, or None for the default of that kind of data.
         observation: observation with the options of the M-step, or None for the default of that kind of data.
+        emission_parameters: arrays of the parameters of any observation by name, or None.
 
     Raises:
         ValueError: parameters of several observations are given, or they do not fit ``encoding`` or ``observation``.
