@@ -17,7 +17,7 @@ demo: .venv/installed
 experiments: .venv/installed
 	PYTHONPATH=. $(BIN)/python experiments/claims --jobs 2 $(QUICK)
 
-# Every experiment, some ten hours of a core, DATA being the folder of the public data that some read; it says which it
+# Every experiment, more than a night of a core, DATA being the folder of the public data that some read; it says which it
 # leaves out. With SINCE=2026-11-29 it goes on with what was not measured on that day or later.
 night: .venv/installed
 	$(BIN)/python tools/night.py $(if $(DATA),--data $(DATA)) $(if $(ONLY),--only $(ONLY)) $(if $(SINCE),--since $(SINCE))

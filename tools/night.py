@@ -3,7 +3,7 @@
 Runs each command of ``COMMANDS`` from the root, one after the other on one thread; ``claims`` uses two processes.
 ``DATA`` in a command stands for FOLDER, which holds the public data that do not come with the package; a command whose
 data are not there is left out by name. So, with ``--since``, is one whose results are all of that date or later: this
-divides the ten hours that all of them take. One that fails does not keep the next from running, and the output of each
+divides what takes longer than one night. One that fails does not keep the next from running, and the output of each
 is in ``results/night``. Results go where they are committed, so that ``git diff`` shows what has moved. Exits with 1 if
 a command failed.
 """

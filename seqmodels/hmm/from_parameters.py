@@ -143,15 +143,9 @@ def table_of_parameters(
         default = default_encoding("symbols" if observation.emits == "symbols" else "vectors", observation, size)
         encoding = default.restore({"size": size}) if isinstance(default, Symbols) else _identity(default, size)
     shift, scale = _units(encoding, size)
-    table = emission.table_of_raw(_completed(given, _example(k, observation, size)), shift, scale)
+    table = emission.table_of_raw(_completed(given, emission.example_of_raw(k)), shift, scale)
     _check_in_range(given, emission.raw_parameters(table, shift, scale))
     return encoding, observation, table
-
-
-def _example(k: int, observation: Observation, size: int) -> Mapping[str, np.ndarray]:
-    """Return arrays of the names and shapes that the parameters of K states of D features have."""
-    zeros = torch.zeros(k, observation.n_output_parameters(size), dtype=torch.float64)
-    return emission_of(observation, size).raw_parameters(zeros, np.zeros(size), np.ones(size))
 
 
 def _completed(given: Mapping[str, np.ndarray], example: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -171,10 +165,10 @@ def _size_of(k: int, given: Mapping[str, np.ndarray], observation: Observation) 
     expected: Mapping[str, np.ndarray] = {}
     for size in sizes:
         with suppress(ValueError):  # an observation that has a width for each feature refuses another number of them
-            expected = _example(k, observation, size)
-        complete = _completed(given, expected)
-        if {name: array.shape for name, array in complete.items()} == {n: a.shape for n, a in expected.items()}:
-            return size
+            expected = emission_of(observation, size).example_of_raw(k)
+            complete = _completed(given, expected)
+            if {name: array.shape for name, array in complete.items()} == {n: a.shape for n, a in expected.items()}:
+                return size
     shapes = ", ".join(f"{name.removesuffix('_')} {array.shape}" for name, array in expected.items())
     got = ", ".join(f"{name.removesuffix('_')} {array.shape}" for name, array in given.items())
     raise ValueError(

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
-import torch
 from numpy.testing import assert_allclose
 
 import seqmodels as sm
@@ -58,9 +57,7 @@ CASES: list[tuple[Observation, list[np.ndarray]]] = [
 
 def attributes_of(model: Any) -> dict[str, np.ndarray]:
     """The fitted parameters of the emissions, by the names that ``emission_parameters`` takes."""
-    size = model.encoding_.size
-    zeros = torch.zeros(1, model.observation_.n_output_parameters(size), dtype=torch.float64)
-    names = emission_of(model.observation_, size).raw_parameters(zeros, np.zeros(size), np.ones(size))
+    names = emission_of(model.observation_, model.encoding_.size).example_of_raw(2)
     return {name.removesuffix("_"): getattr(model, name) for name in names}
 
 

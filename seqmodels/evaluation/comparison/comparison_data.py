@@ -103,10 +103,12 @@ class ComparisonData:
             from xarray import Dataset, DataTree
         except ImportError as error:
             raise ImportError("inference data need xarray: pip install 'seqmodels[arviz]'") from error
-        by_model = {name: steps["log_prob"].to_numpy() for name, steps in self.steps.groupby("model", sort=False)}
-        first = self.steps.iloc[: len(next(iter(by_model.values())))]
-        coordinates = {name: ("step", first[name].to_numpy()) for name in ("sequence", "name", "position")}
-        variables = {name: (("chain", "draw", "step"), steps[None, None]) for name, steps in by_model.items()}
+        of_one_model = self._steps_of(next(iter(self.log_prob_steps)), [None] * len(self.test))
+        coordinates = {name: ("step", of_one_model[name].to_numpy()) for name in ("sequence", "name", "position")}
+        variables = {
+            name: (("chain", "draw", "step"), np.concatenate(steps)[None, None])
+            for name, steps in self.log_prob_steps.items()
+        }
         return DataTree.from_dict({"log_likelihood": Dataset(variables, coords=coordinates)})
 
     def _steps_of(self, model: str, clusters: list[Any]) -> pd.DataFrame:

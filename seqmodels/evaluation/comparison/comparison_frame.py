@@ -42,7 +42,7 @@ FIGURES = (
 )
 TAILS = ("largest_share", "difference_of_rest", "pareto_k")
 MEASURED = ("n_parameters", *TIMES, "rank", "floor_effect")
-NO_TAILS = StepTails(0, 0, math.nan, math.nan, math.nan)
+NO_TAILS = StepTails(0, math.nan, math.nan, math.nan)
 NO_DIFFERENCE = Difference(0.0, math.nan, math.nan, math.nan, 0, "")
 
 

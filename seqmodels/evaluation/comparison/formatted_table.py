@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LINE_WIDTH = 120  # characters
 LEAST_NEEDED = ("weight", "largest 1 %", "Pareto k")  # columns of a table that is too wide, the first to go first
 MOST_ROWS = 3  # that the notes speak of, where few steps decide
-MOST = 0.5  # share of a difference above which the largest steps decide it
+DECISIVE_SHARE = 0.5  # share of a difference above which the largest steps decide it
 ALPHA = 0.05  # the model confidence set that the table shows has level 1 - ALPHA
 
 
@@ -116,7 +116,7 @@ def decided_by_few(frame: pd.DataFrame) -> pd.DataFrame:
     """
     if "pareto_k" not in frame:
         return frame.iloc[:0]
-    is_carried = (frame["p_value"] < ALPHA) & (frame["largest_share"] > MOST)
+    is_carried = (frame["p_value"] < ALPHA) & (frame["largest_share"] > DECISIVE_SHARE)
     is_added = bool(frame.attrs.get("iid_added")) & (frame["model"] == frame.attrs.get("iid"))
     return frame[((frame["pareto_k"] >= INFINITE_VARIANCE) | is_carried) & frame["rank"].notna() & ~is_added]
 

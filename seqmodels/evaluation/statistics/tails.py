@@ -21,7 +21,6 @@ class StepTails:
     """How the difference of two models is spread over steps.
 
     Attributes:
-        n: number of steps.
         n_largest: number of the largest steps, 1 % of all, at least one.
         share: sum of the differences in the largest steps, by absolute value, over the sum of all. Above 1 or below 0
             the other steps, taken together, favour the other model.
@@ -31,7 +30,6 @@ class StepTails:
             the mean. NaN if there are fewer than 25 steps or the tail has no spread.
     """
 
-    n: int
     n_largest: int
     share: float
     rest: float
@@ -56,12 +54,12 @@ class StepTails:
             high = _largest(np.concatenate([high, block]), n_tail + 1)
             low = _largest(np.concatenate([low, -block]), n_tail + 1)
         if not is_finite:
-            return cls(n, n_largest, np.nan, np.nan, np.nan)
+            return cls(n_largest, np.nan, np.nan, np.nan)
         of_largest = float(largest.sum())
         share = of_largest / total if total else np.nan
         rest = (total - of_largest) / (n - n_largest) if n > n_largest else np.nan
         shape = np.nan if n_tail < MIN_TAIL else max(_shape_above_first(high), _shape_above_first(low))
-        return cls(n, n_largest, share, rest, float(shape))
+        return cls(n_largest, share, rest, float(shape))
 
 
 def difference_tails(steps_model: Sequence[np.ndarray], steps_baseline: Sequence[np.ndarray]) -> StepTails:

@@ -270,6 +270,11 @@ class Emission(ABC):
             scale: factor of each encoded feature, ``(D,)``.
         """
 
+    def example_of_raw(self, n_states: int) -> Mapping[str, np.ndarray]:
+        """Return arrays such as ``raw_parameters`` gives of ``n_states`` states, for their names and shapes."""
+        zeros = torch.zeros(n_states, self.observation.n_output_parameters(self.size), dtype=torch.float64)
+        return self.raw_parameters(zeros, np.zeros(self.size), np.ones(self.size))
+
     def table_of_raw(self, raw: Mapping[str, np.ndarray], shift: np.ndarray, scale: np.ndarray) -> Tensor:
         """Return the output parameters ``(K, P)`` of given parameters in raw units, the inverse of ``raw_parameters``.
 

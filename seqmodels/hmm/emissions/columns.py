@@ -127,20 +127,14 @@ class ColumnsEmission(Emission):
         return merged(raw)
 
     def table_of_raw(self, raw: Mapping[str, np.ndarray], shift: np.ndarray, scale: np.ndarray) -> Tensor:
-        zeros = torch.zeros(1, self.observation.n_output_parameters(self.size), dtype=torch.float64)
-        groups = [
-            part.raw_parameters(zeros[:, g.outputs], shift[g.columns], scale[g.columns])
-            for g, part in zip(self.groups, self.parts, strict=True)
+        names_of_groups = names_among_groups([part.example_of_raw(1) for part in self.parts])
+        tables = [
+            part.table_of_raw(
+                {name: raw[among_all] for name, among_all in names.items()}, shift[g.columns], scale[g.columns]
+            )
+            for g, part, names in zip(self.groups, self.parts, names_of_groups, strict=True)
         ]
-        return torch.cat(
-            [
-                part.table_of_raw(
-                    {name: raw[among_all] for name, among_all in names.items()}, shift[g.columns], scale[g.columns]
-                )
-                for g, part, names in zip(self.groups, self.parts, names_among_groups(groups), strict=True)
-            ],
-            1,
-        )
+        return torch.cat(tables, 1)
 
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
