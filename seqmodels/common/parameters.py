@@ -109,6 +109,8 @@ class Configurable:
     _renamed: ClassVar[Mapping[str, str]] = {}  # names that hyperparameters have in older files -> names they have now
     # For each hyperparameter, words that only files of older versions have, and the value that takes the place of each.
     _former_values: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    # Values of hyperparameters that files of older versions lack, where the default is another now.
+    _lacked: ClassVar[Mapping[str, Any]] = {}
     # Arguments that only older versions have, and the value in their files at which each has no effect.
     _had: ClassVar[Mapping[str, Any]] = {}
     _listed_last: ClassVar[tuple[str, ...]] = ()  # keywords that the signature lists after all others, in this order

@@ -577,7 +577,7 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     """
     cls = _configurable_class(description, classes)
     kept = {k: v for k, v in part_of(description, "params").items() if k not in ARGUMENTS_OF_FIT}
-    params = {}
+    params = dict(cls._lacked)
     for key, value in kept.items():
         if had_no_effect(cls, key, value):
             continue

@@ -5,6 +5,7 @@ Beliefs stay in the log domain, because a state that lies 10^5 nats behind may e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +26,8 @@ from seqmodels.inference.chains.log_weights import finite, relative_to_largest
 from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import AutoregressiveGaussian, GaussianMixture
-from seqmodels.observations.gaussian import covariance_cholesky, shape_of_covariance, variances_of_shape
+from seqmodels.observations.autoregressive import BACKGROUND_VARIANCE
+from seqmodels.observations.gaussian import shape_of_covariance
 
 if TYPE_CHECKING:
     from seqmodels.hmm.chain_in_loops import ChainInLoops, FrameDensities
@@ -404,7 +406,8 @@ class HMMCursor(ChainCursor[HMMState]):
 
         Each is conditional on the sequence having that step, and is the mixture of what the states emit, weighted with
         ``p(z_T+h | x_1 .. x_T) = p(z_T | x_1 .. x_T) A^h``, where A are the transitions. An autoregression of one state
-        is Gaussian at every step, also where values of its past are missing. Return None where there is no closed form,
+        is Gaussian at every step, also where values of its past are missing; with a background it is a mixture of two
+        Gaussians from the second step on, of which that of paths with a jump has only the right mean and covariance. Return None where there is no closed form,
         which is for an autoregression of several states, or after fewer steps than its order.
 
         Args:
@@ -445,11 +448,13 @@ class HMMCursor(ChainCursor[HMMState]):
         has_one_state = len(self.parameters.initial) == 1
         if not isinstance(self.observation, AutoregressiveGaussian) or not has_one_state or state.past.isnan().any():
             return None
-        first, mixture = self.distribution(state), GaussianMixture(1, "full", min_covariance=SMALLEST_VARIANCE)
-        means, covariances = gaussian_steps(self.observation, self.parameters.table[0], state.past.double(), k)
-        zeros = means.new_zeros(len(means), 1)
-        shapes = shape_of_covariance(covariances)  # (k, 1 or n, ...)
-        tables = [torch.cat([zeros, means[:, h], shapes[h].expand(len(means), -1)], 1) for h in range(k)]
+        steps = gaussian_steps(self.observation, self.parameters.table[0], state.past.double(), k)
+        first, n_components = self.distribution(state), 1 + (self.observation.background > 0)
+        mixture = GaussianMixture(n_components, "full", min_covariance=SMALLEST_VARIANCE)
+        tables = [
+            torch.cat([each.log_weights, each.means.flatten(1), shape_of_covariance(each.covariances).flatten(1)], 1)
+            for each in steps
+        ]
         following = [replace(first, observation=mixture, output_parameters=t.unsqueeze(1), past=None) for t in tables]
         return [first, *following[1:]]
 
@@ -494,42 +499,81 @@ class HMMCursor(ChainCursor[HMMState]):
         return self.parameters.initial.log()
 
 
+class GaussianStep(NamedTuple):
+    """The distribution of a step ahead of each of n sequences, a mixture of M Gaussians.
+
+    Attributes:
+        log_weights: ``(n, M)``.
+        means: ``(n, M, D)``.
+        covariances: ``(n, M, D, D)``.
+    """
+
+    log_weights: Tensor
+    means: Tensor
+    covariances: Tensor
+
+
 def gaussian_steps(
     observation: AutoregressiveGaussian, output_parameters: Tensor, past: Tensor, k: int
-) -> tuple[Tensor, Tensor]:
-    """Return the means and covariances of the next k steps of an autoregression of one state, none of which is seen.
+) -> list[GaussianStep]:
+    """Return the distributions of the next k steps of an autoregression of one state, none of which is seen.
 
     With ``x = A s + c + e``, where s are the p steps before x and Σ is the covariance of e, the mean of a step is
     ``A E[s] + c`` and its covariance ``A Cov[s] Aᵀ + Σ`` (Lütkepohl 2005, *New introduction to multiple time series
-    analysis*, section 2.2). All numbers are in encoded units.
+    analysis*, section 2.2). With a background these are of paths without a jump, and a second Gaussian has the weight,
+    mean and covariance of all paths with at least one. Both are in encoded units.
 
     Args:
         observation: the autoregression.
         output_parameters: its coefficients, intercepts and covariances as the P numbers that it takes, ``(P,)``.
         past: the last p steps, ``(n, p, D)``, or with missing values their means and covariances, ``(n, p + p²D, D)``.
         k: number of steps.
-
-    Returns:
-        Means ``(n, k, D)`` and covariances ``(k, 1, D, D)``; with missing values in the past, covariances ``(k, n, D,
-        D)``.
     """
-    size = past.shape[-1]
-    matrix, intercept, shape, *_ = observation.unpack(output_parameters.double(), size)
-    if observation.shape_type == "diag":
-        noise = torch.diag_embed(variances_of_shape(shape, observation.min_covariance))
-    else:
-        factor = covariance_cholesky(shape, size, observation.min_covariance)
-        noise = factor @ factor.mT
+    size, order, w = past.shape[-1], observation.order, observation.background
+    matrix, intercept, noise, *_ = observation.regression(output_parameters.double(), size)
+    width = order * size
+    shift = torch.eye(width, dtype=torch.float64, device=past.device)[size:]  # the steps kept, one place further back
+    regression = torch.cat([shift, matrix]), intercept, noise
+    last = torch.eye(width, dtype=torch.float64, device=past.device)[-size:]
+    jump = torch.cat([shift, last]), torch.zeros_like(intercept), BACKGROUND_VARIANCE * torch.eye(size).to(noise)
+
+    def moved(mean: Tensor, covariance: Tensor, by: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        transition, constant, added = by
+        mean, covariance = mean @ transition.mT, transition @ covariance @ transition.mT
+        mean[:, -size:] += constant
+        covariance[:, -size:, -size:] += added
+        return mean, 0.5 * (covariance + covariance.mT)
+
     history, spread = observation.split_past(past)  # (n, pD), (1 or n, pD, pD)
     if spread is None:
-        spread = history.new_zeros(1, history.shape[1], history.shape[1])
-    means, covariances = [], []
-    for _ in range(k):
-        mean, cross = history @ matrix.mT + intercept, spread @ matrix.mT
-        covariance = matrix @ cross + noise
-        means.append(mean)
-        covariances.append(0.5 * (covariance + covariance.mT))
-        history = torch.cat([history[:, size:], mean], 1)
-        upper = torch.cat([spread[:, size:, size:], cross[:, size:]], 2)
-        spread = torch.cat([upper, torch.cat([cross[:, size:].mT, covariances[-1]], 2)], 1)
-    return torch.stack(means, 1), torch.stack(covariances)
+        spread = history.new_zeros(1, width, width)
+    plain, jumped, steps = (history, spread), (history, spread), []
+    for h in range(1, k + 1):
+        log_plain, was_plain = h * math.log1p(-w), (1 - w) ** (h - 1)
+        if w:
+            weights = torch.tensor([was_plain * w, (1 - was_plain) * (1 - w), (1 - was_plain) * w], dtype=torch.float64)
+            each = moved(*plain, jump), moved(*jumped, regression), moved(*jumped, jump)
+            stacked = (torch.stack(torch.broadcast_tensors(*parts)) for parts in zip(*each, strict=True))
+            jumped = _moments_of_mixture(weights / weights.sum(), *stacked)
+        plain = moved(*plain, regression)
+        both = (plain, jumped) if w else (plain,)
+        means = torch.stack([mean[:, -size:] for mean, _ in both], 1)
+        ends = [covariance[:, -size:, -size:].expand(len(means), -1, -1) for _, covariance in both]
+        covariances = torch.stack(ends, 1)
+        log_weights = means.new_tensor([log_plain, math.log(-math.expm1(log_plain))] if w else [0.0])
+        steps.append(GaussianStep(log_weights.expand(len(means), -1), means, covariances))
+    return steps
+
+
+def _moments_of_mixture(weights: Tensor, means: Tensor, covariances: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the means ``(n, q)`` and covariances ``(n, q, q)`` of mixtures of M distributions.
+
+    Args:
+        weights: weights of the components, ``(M,)``.
+        means, covariances: those of the components, ``(M, n, q)`` and ``(M, n, q, q)``.
+    """
+    weights = weights.to(means)
+    mean = torch.einsum("m,mnq->nq", weights, means)
+    apart = means - mean
+    between = torch.einsum("m,mnq,mnr->nqr", weights, apart, apart)
+    return mean, torch.einsum("m,mnqr->nqr", weights, covariances) + between

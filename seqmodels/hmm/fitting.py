@@ -20,6 +20,7 @@ from seqmodels.hmm.learning.options import Algorithm
 from seqmodels.hmm.learning.small_data import SmallData
 from seqmodels.hmm.learning.stepwise import StepOfBatch, Stepwise, e_step_of_batch
 from seqmodels.hmm.learning.variational import VariationalObjective
+from seqmodels.hmm.missing_past import filters_itself
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.parallel_segments import is_ergodic
 from seqmodels.training import Callback, Checkpoints, FitResult, RunOfStarts, StopRule, run_em
@@ -90,11 +91,11 @@ class Fitting:
                 return self.chain.expectations(parameters, *data)
 
             return self._em(BaumWelch.one_by_one(objective, of_chain), corpus)
-        if corpus.past_filter is not None and corpus.n_states == 1:
-            # With one state, the E-step filters and smooths missing values exactly, without the filter's beliefs.
+        if corpus.past_filter is not None:
             assert isinstance(emission, AutoregressiveEmission), "no other has a past that may miss values"
-            expectations = partial(smoothed_e_step, regression_batches(corpus, emission), emission)
-            return self._em(BaumWelch.one_by_one(self.objective, expectations), corpus)
+            if filters_itself(emission.observation, corpus.n_states):
+                expectations = partial(smoothed_e_step, regression_batches(corpus, emission), emission)
+                return self._em(BaumWelch.one_by_one(self.objective, expectations), corpus)
         return partial(self._baum_welch, corpus=corpus)
 
     def _em(self, problem: BaumWelch, corpus: Corpus) -> RunOfStarts[Parameters, Parameters]:

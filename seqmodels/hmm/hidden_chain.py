@@ -75,7 +75,7 @@ from seqmodels.hmm.learning.variational import (
     mean_parameters,
     prior_hyperparameters,
 )
-from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, mean_filter
+from seqmodels.hmm.missing_past import PastFilter, filters_itself, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.new_levels import warn_of_new_levels
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.profile_likelihood import profile_interval
@@ -619,11 +619,11 @@ class HiddenChainModel(SequenceModel):
         """Return the Kalman filter for missing values among the past steps that an autoregression reads.
 
         It is the one that the model was fitted with. After a fit to complete data it is the filter of the average of
-        the states' autoregressions, weighted with ``stationary_``. A model of one state uses that state's own
-        autoregression.
+        the states' autoregressions, weighted with ``stationary_``. A model of one state without a background uses that
+        state's own autoregression.
         """
         assert isinstance(self.observation_, AutoregressiveGaussian)
-        if self.shared_autoregression_ is not None and len(self.parameters_.initial) > 1:
+        if self.shared_autoregression_ is not None and not filters_itself(self.observation_, self.n_states):
             return PastFilter(self.observation_, self.shared_autoregression_)
         return mean_filter(self.observation_, self.parameters_.table, self.stationary_)
 
@@ -632,7 +632,8 @@ class HiddenChainModel(SequenceModel):
     ) -> PastFilter | None:
         """Return the Kalman filter for missing values among the past steps of training data; None if none are missing.
 
-        EM of several states does not change the filter, so that the objective never falls.
+        EM does not change it, so that the objective never falls, but for one state without a background, whose EM
+        filters by the state itself.
 
         Args:
             emission: the emission of the chain's states, which is autoregressive where values are missing.
@@ -642,11 +643,12 @@ class HiddenChainModel(SequenceModel):
         if not self._misses_past(examples):
             return None
         assert isinstance(emission, AutoregressiveEmission)
-        if self.n_states > 1 and self.shared_autoregression_ is not None:
+        is_own = filters_itself(emission.observation, self.n_states)
+        if not is_own and self.shared_autoregression_ is not None:
             return PastFilter(emission.observation, self.shared_autoregression_)
-        takes_own = is_continued and (self.n_states == 1 or self.warm_start)
+        takes_own = is_continued and (is_own or self.warm_start)
         learned = self._past_filter() if takes_own else fitted_filter(emission, joined_values(examples))
-        self.shared_autoregression_ = learned.row if self.n_states > 1 else None
+        self.shared_autoregression_ = None if is_own else learned.row
         return learned
 
     # -- many sequences at once ----------------------------------------------------------------------------

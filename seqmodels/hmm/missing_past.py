@@ -3,11 +3,11 @@
 The density of a frame in a state needs the p frames before it. Missing values among those are Gaussian given all
 earlier observed values, ``N(m, P)``, under an autoregression fitted to the data as if they had one state. m and P are
 functions of the observed past alone, so that the densities of all frames multiply to one probability of the observed
-values. A single state is its own filter, so that this is exactly the probability of a vector autoregression, and EM
-smooths: it uses the distribution of missing values given the whole sequence (Durbin and Koopman 2012, *Time series
-analysis by state space methods*, sections 4.4 and 4.10; Shumway and Stoffer 1982). Several states differ in their
-predictions from the past but share the beliefs about it, because the exact beliefs would be a mixture with a component
-for every path of states through a gap.
+values. A single state without a background is its own filter, so that this is exactly the probability of a vector
+autoregression, and EM smooths: it uses the distribution of missing values given the whole sequence (Durbin and Koopman 2012, *Time series
+analysis by state space methods*, sections 4.4 and 4.10; Shumway and Stoffer 1982). Several states, and the background
+of one, differ in their predictions from the past but share the beliefs about it, because the exact beliefs would be a
+mixture with a component for every path of states, or of jumps, through a gap.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ def fitted_filter(emission: AutoregressiveEmission, sequences: Sequence[np.ndarr
         sequences: encoded sequences, ``(T, D)`` each, NaN where a value is missing; at most the first 100,000 frames
             are used.
     """
-    observation = emission.observation
+    observation = emission.plain
+    emission = AutoregressiveEmission(observation, emission.size)  # the beliefs are those of the regression alone
     within = np.cumsum([len(x) for x in sequences]) <= MAX_FRAMES
     used = [np.asarray(x, dtype=np.float64) for x, few in zip(sequences, within, strict=True) if few]
     if not used:
@@ -189,6 +190,18 @@ def mean_filter(observation: AutoregressiveGaussian, table: Tensor, weights: np.
     """
     share = torch.as_tensor(weights, dtype=torch.float64)
     return PastFilter(observation, observation.mean_parameters(table.double().cpu(), share))
+
+
+def filters_itself(observation: AutoregressiveGaussian, n_states: int) -> bool:
+    """Return True if EM filters and smooths missing values exactly, by the autoregression that it fits.
+
+    It does for one state without a background. Otherwise a filter that is fitted once, before EM, is kept.
+
+    Args:
+        observation: the autoregression.
+        n_states: number of states.
+    """
+    return n_states == 1 and not observation.background
 
 
 def has_missing(sequences: Sequence[np.ndarray]) -> bool:

@@ -217,10 +217,12 @@ def _autoregressive_means(
     means = []
     for h, table in enumerate(tables):
         matrix, intercept, _, first_mean, _ = (each[chain.state] for each in observation.unpack(table, size))
+        share, w = 1 - observation.background, observation.background  # of steps that jump from the last one, or from 0
         if torch.isnan(past).any():
-            value = weights[:, None] * first_mean
+            value = share * weights[:, None] * first_mean
         else:
-            value = (matrix @ past.unsqueeze(-1)).squeeze(-1) + weights[:, None] * intercept
+            value = share * ((matrix @ past.unsqueeze(-1)).squeeze(-1) + weights[:, None] * intercept)
+            value = value + w * past[:, -size:]
         means.append(value.sum(0))
         if h + 1 == len(tables):
             break

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -13,7 +14,9 @@ from torch import Tensor
 
 from seqmodels.common.parameters import Floor, NotNegativeFloat, PositiveInt, refuse_wrong_arguments
 from seqmodels.observations import gaussian
-from seqmodels.observations.base import FullConditionals, Observation
+from seqmodels.observations.base import FullConditionals, Observation, full_conditionals_of_mixture
+
+BACKGROUND_VARIANCE = 100.0  # of the background's jumps, in units of the standardised data
 
 
 @dataclass(eq=False, repr=False)
@@ -38,6 +41,14 @@ class AutoregressiveGaussian(Observation):
             differences.
         intercept: False fixes c at zero in encoded units, for an HMM only. The regression then passes through the mean
             of the training data, or through zero with ``encoding=Standardize(with_mean=False)``.
+        background: fixed probability w that a step is a jump that no regression foresees, the same in all states:
+            ``x_t ~ (1 - w) N(A past + c, Σ) + w N(x_{t-1}, 100 I)``, in units of the standardised data, in which 1 is
+            the standard deviation of a feature. It bounds what a jump costs: one of 30 standard deviations some 15
+            nats, where the regression alone may lose thousands; other steps lose ``-log(1 - w)`` nats each. EM gives
+            steps that are probably jumps little weight. The first steps jump from the mean of the training data. It is
+            not learned, and ``coefficients_``, ``intercepts_`` and ``covariances_`` do not include it. 0 is the
+            regression alone, ordinary least squares with one state. Compare the additive contamination in Huber (1964),
+            *Robust estimation of a location parameter*.
 
     The output parameters of a state are the coefficients (D × pD, for D features), the intercept (D), the numbers that
     describe the innovations' covariance, and the mean and the covariance of the first steps
@@ -51,6 +62,7 @@ class AutoregressiveGaussian(Observation):
     """
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"order": "longest"}
+    _lacked: ClassVar[Mapping[str, Any]] = {"background": 0.0}
 
     order: PositiveInt = 1
     covariance_type: Literal["diag", "full", "tied"] = "full"
@@ -58,10 +70,13 @@ class AutoregressiveGaussian(Observation):
     ridge: NotNegativeFloat = 1e-3
     unit_root: NotNegativeFloat = 0.0
     intercept: bool = True
+    background: float = 0.001
     emits = "vectors"
 
     def check(self, size: int) -> None:
         refuse_wrong_arguments(self)
+        if not 0 <= self.background < 1:
+            raise ValueError(f"background is {self.background}; pass a probability of 0 or more, and below 1")
 
     @property
     def n_past(self) -> int:
@@ -148,14 +163,70 @@ class AutoregressiveGaussian(Observation):
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         mean, shape, covariance_type = self._conditional(output_parameters, x.shape[-1], past)
-        return gaussian.log_density(x.to(mean.dtype), mean, shape, covariance_type, self.min_covariance)
+        x = x.to(mean.dtype)
+        return self.with_background(
+            gaussian.log_density(x, mean, shape, covariance_type, self.min_covariance), self.log_background(x, past)
+        )
+
+    def with_background(self, log_density: Tensor, log_background: Tensor) -> Tensor:
+        """Return ``log((1 - w) p(x) + w b(x))`` in nats, given the regression's density p and ``log(w b(x))``.
+
+        Args:
+            log_density: log-densities under regressions, in nats.
+            log_background: what ``log_background`` returns, of a shape that broadcasts with ``log_density``.
+        """
+        if not self.background:
+            return log_density
+        return torch.logaddexp(log_density + math.log1p(-self.background), log_background)
+
+    def is_regression(self, log_density: Tensor, log_background: Tensor) -> Tensor:
+        """Return the probability that each step follows the regression and is no jump, given its value.
+
+        Args:
+            log_density, log_background: as in ``with_background``.
+        """
+        if not self.background:
+            return torch.ones_like(log_density)
+        return torch.sigmoid(log_density + math.log1p(-self.background) - log_background)
+
+    def log_background(self, x: Tensor, past: Tensor | None) -> Tensor:
+        """Return ``log(w b(x))``, the log-density of steps as jumps times their probability w, in nats, ``(...)``.
+
+        It does not depend on the parameters of the regressions.
+
+        Args:
+            x: encoded vectors, ``(..., D)``, NaN where missing.
+            past: the last p steps before each, oldest first, ``(..., p, D)`` or ``(..., p + p²D, D)``.
+        """
+        if not self.background:
+            return x.new_full((), -math.inf)
+        centre, log_variance = self._jump(past)
+        of_jump = gaussian.log_density(x.to(centre.dtype), centre, log_variance, "diag", self.min_covariance)
+        return of_jump + math.log(self.background)
+
+    def _jump(self, past: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variances of the background after some past, each ``(..., D)``.
+
+        The mean is the last step, or 0, the mean of the training data, where the past reaches back before the sequence.
+        """
+        assert past is not None, "an autoregressive observation is always given its past"
+        known = past[..., : self.order, :]
+        has_past = ~torch.isnan(known).flatten(-2).any(-1, keepdim=True)
+        centre = torch.where(has_past, known[..., -1, :], 0.0)
+        return centre, torch.full_like(centre, math.log(BACKGROUND_VARIANCE))
 
     def has_full_conditionals(self, size: int) -> bool:
         return True
 
     def full_conditionals(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> FullConditionals:
         mean, shape, covariance_type = self._conditional(output_parameters, x.shape[-1], past)
-        return gaussian.full_conditionals(x, mean, shape, covariance_type, self.min_covariance)
+        regressed = gaussian.full_conditionals(x, mean, shape, covariance_type, self.min_covariance)
+        if not self.background:
+            return regressed
+        jump = gaussian.full_conditionals(x, *self._jump(past), "diag", self.min_covariance)
+        both = [torch.stack(torch.broadcast_tensors(*pair), -2) for pair in zip(regressed, jump, strict=True)]
+        weights = torch.tensor([1 - self.background, self.background], dtype=torch.float64, device=x.device)
+        return full_conditionals_of_mixture(weights.log(), FullConditionals(*both))
 
     def _conditional(
         self, output_parameters: Tensor, size: int, past: Tensor | None
@@ -304,7 +375,7 @@ class AutoregressiveGaussian(Observation):
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
         """Return the parameters of regressions with covariances multiplied by ``temperature``, ``(..., P)``.
 
-        Variances do not fall below their floor ``min_covariance``.
+        Variances do not fall below their floor ``min_covariance``, and a background stays as it is.
 
         Args:
             output_parameters: the P parameters of each regression, ``(..., P)``.
@@ -321,6 +392,10 @@ class AutoregressiveGaussian(Observation):
         mean, shape, covariance_type = self._conditional(output_parameters, past.shape[-1], past)
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         drawn = gaussian.draw(mean, shape, covariance_type, self.min_covariance, noise)
+        if self.background:
+            jump = gaussian.draw(*self._jump(past), "diag", self.min_covariance, noise)
+            uniform = torch.rand(mean.shape[:-1], generator=generator, dtype=torch.float64, device=mean.device)
+            drawn = torch.where((uniform < self.background).unsqueeze(-1), jump, drawn)
         return drawn.to(output_parameters.dtype)
 
     def distribution(
@@ -329,6 +404,15 @@ class AutoregressiveGaussian(Observation):
         import pyro.distributions as dist
 
         mean, shape, covariance_type = self._conditional(output_parameters, len(shift), past)  # (K, D), (K, S)
+        if self.background:
+            centre, log_variance = (each.to(mean).expand_as(mean) for each in self._jump(past))
+            below = shape.shape[-1] - len(shift)  # of a full factor, zero
+            broad = (
+                log_variance if covariance_type == "diag" else torch.nn.functional.pad(-0.5 * log_variance, (0, below))
+            )
+            mean, shape = torch.cat([mean, centre]), torch.cat([shape, broad])  # (2 K, ...)
+            both = log_weights + math.log1p(-self.background), log_weights + math.log(self.background)
+            log_weights = torch.cat(both)
         loc = shift + scale * mean
         if covariance_type == "diag":
             deviation = scale * gaussian.variances_of_shape(shape, self.min_covariance).sqrt()

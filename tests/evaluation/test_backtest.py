@@ -151,7 +151,9 @@ def test_bic_finds_the_order_of_an_autoregression() -> None:
 def test_scores_are_those_of_the_forecasts() -> None:
     """Every figure of one origin anew, from ``SequenceModel.forecast``."""
     x = autoregression(200)
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(2), max_iter=5, dtype="float64").fit([x[:100]])
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(2, background=0.0), max_iter=5, dtype="float64").fit(
+        [x[:100]]
+    )
     result = sm.backtest({"ar": model}, [x], horizon=4, first=150, every=20, baselines=False)
     assert sorted(set(result.scores["origin"])) == [150, 170, 190]
     scale = np.abs(np.diff(x[:150, 0])).mean()
@@ -184,7 +186,7 @@ def test_scores_are_those_of_the_forecasts() -> None:
 @pytest.mark.slow
 def test_the_true_model_covers_and_beats_the_naive_one() -> None:
     x = autoregression(3000)
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(2), encoding=sm.Standardize(), max_iter=5)
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(2, background=0.0), encoding=sm.Standardize(), max_iter=5)
     result = sm.backtest({"true": model}, [x], horizon=5, first=1000, every=10)
     table = result.table().set_index("model")
     assert_allclose(table.loc["true", "covered 90%"], 0.9, atol=0.02)
@@ -217,7 +219,9 @@ def test_unfitted_models_see_only_what_is_before_the_first_origin() -> None:
 
 def test_a_fitted_model_stays_and_refitting_takes_a_copy() -> None:
     x = autoregression(300)
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), encoding=sm.Standardize(), max_iter=5).fit([x[:50]])
+    model = sm.HMM(
+        1, observation=sm.AutoregressiveGaussian(1, background=0.0), encoding=sm.Standardize(), max_iter=5
+    ).fit([x[:50]])
     before = model.coefficients_.copy()
     options = {"horizon": 3, "first": 50, "every": 100, "baselines": False}
     fixed = sm.backtest({"ar": model}, [x], **options)  # type: ignore[arg-type]

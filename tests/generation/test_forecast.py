@@ -102,7 +102,7 @@ def test_a_random_walk_has_the_variance_of_its_steps() -> None:
     rng = np.random.default_rng(1)
     walk = [np.cumsum(rng.normal(size=(4000, 1)), axis=0)]
     options: dict[str, Any] = {"max_iter": 3, "encoding": sm.Standardize(), "dtype": "float64"}
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), **options).fit(walk)
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1, background=0.0), **options).fit(walk)
     frame = model.forecast(walk, 9).frame
     width = (frame["95%"] - frame["5%"]).to_numpy() / (2 * stats.norm.ppf(0.95))
     phi, noise = model.coefficients_[0, 0, 0], width[0]

@@ -31,7 +31,7 @@ def sequences(size: int, share: float) -> list[np.ndarray]:
 
 
 def regression(order: int, size: int) -> tuple[sm.AutoregressiveGaussian, Tensor]:
-    observation = sm.AutoregressiveGaussian(order)
+    observation = sm.AutoregressiveGaussian(order, background=0.0)
     generator = torch.Generator().manual_seed(0)
     row = torch.randn(observation.n_output_parameters(size), dtype=torch.float64, generator=generator)
     return observation, row * 0.3 / np.sqrt(order * size)

@@ -370,7 +370,7 @@ def test_one_autoregressive_state_is_least_squares(covariance_type: Any) -> None
     for _ in range(300):
         series.append(a @ series[-1] + [1, -2] + rng.normal(size=2) * [1, 0.5])
     x = [np.array(series[1:200]) * [100, 1] + 7, np.array(series[200:]) * [100, 1] + 7]
-    observation = AutoregressiveGaussian(2, covariance_type, ridge=0.0)
+    observation = AutoregressiveGaussian(2, covariance_type, ridge=0.0, background=0.0)
     model = HMM(1, observation=observation, dtype="float64", max_iter=2).fit(x)
     rows = [np.hstack([s[:-2], s[1:-1], np.ones((len(s) - 2, 1))]) for s in x]  # oldest first
     regressors, target = np.vstack(rows), np.vstack([s[2:] for s in x])

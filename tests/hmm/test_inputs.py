@@ -504,7 +504,9 @@ def test_a_tied_covariance_is_that_of_the_residuals_of_all_states() -> None:
         residual[own] = x[own] - design[own] @ coefficients
         np.testing.assert_allclose(model.emission_slopes_[k], coefficients[1:].T, atol=1e-8)
     np.testing.assert_allclose(model.covariances_, residual.T @ residual / len(x), atol=1e-8)
-    of_past = sm.HMM(2, observation=sm.AutoregressiveGaussian(1, "tied", ridge=0.0), **options).fit(X, states=states)
+    of_past = sm.HMM(2, observation=sm.AutoregressiveGaussian(1, "tied", ridge=0.0, background=0.0), **options).fit(
+        X, states=states
+    )
     before, later = np.concatenate([x[:-1] for x in X.items]), np.concatenate([x[1:] for x in X.items])
     design = np.concatenate([before, np.insert(np.concatenate([u[1:] for u in X.inputs]), 0, 1.0, axis=1)], 1)
     residual = np.empty_like(later)

@@ -39,7 +39,11 @@ WHOLE = simulated([30, 20, 25, 12])
 HOLES = with_holes(WHOLE)
 HOLES[1][7:10] = np.nan  # a gap of whole frames
 HOLES[2][0] = np.nan
-OBSERVATIONS = [sm.AutoregressiveGaussian(1), sm.AutoregressiveGaussian(2, "diag"), sm.AutoregressiveGaussian(3)]
+OBSERVATIONS = [
+    sm.AutoregressiveGaussian(1, background=0.0),
+    sm.AutoregressiveGaussian(2, "diag", background=0.0),
+    sm.AutoregressiveGaussian(3, background=0.0),
+]
 
 
 def kalman_steps(model: sm.HMM, x: np.ndarray) -> np.ndarray:
@@ -101,7 +105,7 @@ def test_one_state_fitted_with_missing_values_is_the_joint_gaussian(
 
 @pytest.mark.slow
 def test_em_of_one_state_finds_the_maximum_with_missing_values() -> None:
-    observation = sm.AutoregressiveGaussian(1, ridge=0.0)
+    observation = sm.AutoregressiveGaussian(1, ridge=0.0, background=0.0)
     model = sm.HMM(1, observation=observation, dtype="float64", tol=0, max_iter=100).fit(HOLES[:2])
     assert (np.diff(model.history_["objective"]) > -1e-12).all()
     best, table = model.score(HOLES[:2]), model.parameters_.table
@@ -115,7 +119,7 @@ def test_em_of_one_state_finds_the_maximum_with_missing_values() -> None:
 
 
 def test_partial_fit_of_one_state_filters_with_what_it_has() -> None:
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), dtype="float64").fit(WHOLE)
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1, background=0.0), dtype="float64").fit(WHOLE)
     before = model.coefficients_.copy()
     for _ in range(3):
         model.partial_fit(HOLES)
@@ -174,7 +178,7 @@ def test_the_coefficients_are_found_where_a_fifth_is_missing() -> None:
 
 
 def test_after_a_gap_the_variance_is_that_of_the_process() -> None:
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), dtype="float64").fit(simulated([2000]))
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1, background=0.0), dtype="float64").fit(simulated([2000]))
     gap = np.vstack([simulated([20], 5)[0], np.full((60, 2), np.nan)])
     stationary = np.linalg.solve(np.eye(4) - np.kron(A, A), NOISE.ravel()).reshape(2, 2)
     assert_allclose(model.predict_next(gap).variance.numpy(), np.diag(stationary), rtol=0.15)
@@ -224,7 +228,7 @@ def test_each_feature_given_the_others_is_the_rest_of_the_joint_density() -> Non
 
 @pytest.mark.slow
 def test_rows_that_have_the_same_missing_values_are_filtered_as_each_by_itself() -> None:
-    observation = sm.AutoregressiveGaussian(3, min_covariance=1e-3)
+    observation = sm.AutoregressiveGaussian(3, min_covariance=1e-3, background=0.0)
     x = with_holes(simulated([120]), 0.3)
     model = sm.HMM(1, observation=observation, max_iter=3).fit(x)
     cursor = model.cursor()

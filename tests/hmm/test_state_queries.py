@@ -242,7 +242,9 @@ def test_means_are_those_of_many_draws(n_frames: int) -> None:
 def test_an_autoregression_of_one_state_forecasts_by_hand() -> None:
     rng = np.random.default_rng(4)
     x = [3 + np.cumsum(rng.normal(size=(50, 1)), axis=0)]
-    model = HMM(1, observation=AutoregressiveGaussian(2), max_iter=3, dtype="float64", encoding=Standardize()).fit(x)
+    model = HMM(
+        1, observation=AutoregressiveGaussian(2, background=0.0), max_iter=3, dtype="float64", encoding=Standardize()
+    ).fit(x)
     coefficients, c = model.coefficients_[0], model.intercepts_[0]
     before, last = x[0][-2:, 0]
     forecast, expected = model.forecast_states(x, 3)[0], []

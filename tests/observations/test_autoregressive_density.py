@@ -27,8 +27,8 @@ def shape_of(kind: CovarianceType, covariance: np.ndarray) -> Tensor:
     return gaussian.shape_of_covariance(tensor) if kind == "full" else tensor.diagonal().log()
 
 
-def var(kind: CovarianceType) -> tuple[AutoregressiveGaussian, Tensor]:
-    observation = AutoregressiveGaussian(P, kind)
+def var(kind: CovarianceType, background: float = 0.0) -> tuple[AutoregressiveGaussian, Tensor]:
+    observation = AutoregressiveGaussian(P, kind, background=background)
     coefficients = torch.as_tensor(np.concatenate([A2, A1], axis=1))  # oldest step first
     parts = (INTERCEPT, shape_of(kind, SIGMA[kind]), FIRST_MEAN, shape_of(kind, FIRST_SIGMA[kind]))
     return observation, observation.pack(coefficients, *(torch.as_tensor(part) for part in parts))
@@ -113,7 +113,7 @@ def test_an_incomplete_past_leaves_gradients_finite(kind: CovarianceType) -> Non
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_the_floor_bounds_the_density(kind: CovarianceType) -> None:
-    observation = AutoregressiveGaussian(1, kind, min_covariance=1e-2)
+    observation = AutoregressiveGaussian(1, kind, min_covariance=1e-2, background=0.0)
     output_parameters = torch.zeros(observation.n_output_parameters(D)).double()
     coefficients, intercept, shape, *first = observation.unpack(output_parameters, D)
     shape = shape.clone()
@@ -130,13 +130,13 @@ def test_without_an_intercept_a_regression_is_through_zero() -> None:
     x = 5.0 + rng.normal(size=(200, 1))
     through_zero = sm.HMM(
         1,
-        observation=AutoregressiveGaussian(1, ridge=0.0, intercept=False),
+        observation=AutoregressiveGaussian(1, ridge=0.0, intercept=False, background=0.0),
         encoding=sm.encodings.Standardize(with_mean=False),
     ).fit([x])
     assert through_zero.intercepts_[0, 0] == 0.0
     slope = float((x[1:] * x[:-1]).sum() / (x[:-1] ** 2).sum())
     assert through_zero.coefficients_[0, 0, 0] == pytest.approx(slope, rel=1e-9)
-    through_mean = sm.HMM(1, observation=AutoregressiveGaussian(1, ridge=0.0, intercept=False)).fit([x])
+    through_mean = sm.HMM(1, observation=AutoregressiveGaussian(1, ridge=0.0, intercept=False, background=0.0)).fit([x])
     level = through_mean.intercepts_[0, 0] / (1 - through_mean.coefficients_[0, 0, 0])
     assert level == pytest.approx(float(x.mean()), rel=1e-9)
 

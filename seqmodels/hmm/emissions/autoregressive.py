@@ -7,14 +7,17 @@ a few pseudo-frames of the whole data; EM leaves it as it is.
 
 Where values of a frame or of its past are missing, ``(past, x)`` is Gaussian in each state given the observed values,
 and expected products replace the products.
+
+With a background, a frame counts in the sums of a state with the probability that it follows the state's regression. The
+background has no parameters, so that its density of each frame is computed once.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -53,11 +56,14 @@ class RegressionDesign:
         early: indices of the columns of the first p steps of sequences.
         incomplete: True for frames with a missing value in themselves or in their past, ``(N,)`` bool; None if there
             are none.
+        log_background: log-density of each frame as a jump, times the probability of one, in nats, ``(N, 1)``; None
+            without a background.
     """
 
     columns: Tensor
     early: Tensor
     incomplete: Tensor | None
+    log_background: Tensor | None
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield slices of m frames (columns), each with the F quadratic features of these columns, ``(F, m)`` float64.
@@ -96,6 +102,19 @@ class IncompleteFrames:
     spread: Tensor
 
 
+class WeightedDesign(NamedTuple):
+    """N frames and the weight of each in the regression of each state.
+
+    Attributes:
+        design: the frames.
+        share: probability that each frame follows the regression of each state and is no jump, ``(N, K)``; None
+            without a background.
+    """
+
+    design: RegressionDesign
+    share: Tensor | None
+
+
 @emission_of.register(AutoregressiveGaussian)
 class AutoregressiveEmission(Emission):
     """EM computations for ``AutoregressiveGaussian``: a linear regression of a frame on the p frames before it, in each
@@ -106,6 +125,7 @@ class AutoregressiveEmission(Emission):
 
     def __init__(self, observation: AutoregressiveGaussian, size: int) -> None:
         super().__init__(observation, size)
+        self.plain = replace(observation, background=0.0)  # the regressions alone
         self.n_regressors = size * observation.order  # pD, without the constant
         self.diagonal = observation.shape_type == "diag"
 
@@ -129,18 +149,46 @@ class AutoregressiveEmission(Emission):
         assert past is not None
         design = scratch.once(x, lambda x: self._design(x, past))
         log_b = scratch.buffer("log_b", (len(table), len(x)), dtype, x.device).T
-        return LogDensities(self._log_prob(table, x, past, design, log_b)), design
+        return self.with_background(self.of_regressions(table, x, past, design, log_b), design, scratch)
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         assert past is not None
         log_b = empty_by_state(len(table), len(x), dtype, x.device)
-        return self._log_prob(table, x, past, self._design(x, past), log_b)
+        design = self._design(x, past)
+        return self.with_background(self.of_regressions(table, x, past, design, log_b), design, Scratch())[0].log()
 
-    def _log_prob(self, table: Tensor, x: Tensor, past: Tensor, design: RegressionDesign, log_b: Tensor) -> Tensor:
-        """Fill ``log_b (N, K)`` with the log-density of each frame in each state given its past, in nats; return it.
+    def with_background(
+        self, log_b: Tensor, design: RegressionDesign, scratch: Scratch
+    ) -> tuple[Densities, WeightedDesign]:
+        """Return the densities of frames with the background, and what ``statistics`` can use again.
 
-        ``design``: the frames ``x`` as a ``RegressionDesign``; each column ``log_b[:, k]`` must be contiguous in
-        memory.
+        It computes what ``observation.with_background`` and ``is_regression`` return, in half the time.
+
+        Args:
+            log_b: log-density of each of N frames under the regression of each state in nats, ``(N, K)``; overwritten.
+            design: the frames.
+            scratch: buffers that hold the arrays of the result.
+        """
+        if design.log_background is None:
+            return LogDensities(log_b), WeightedDesign(design, None)
+        share, more = (scratch.buffer(name, log_b.T.shape, log_b.dtype, log_b.device).T for name in ("share", "more"))
+        log_b.add_(math.log1p(-self.observation.background))
+        torch.sub(log_b, design.log_background, out=share)
+        torch.abs(share, out=more).neg_().exp_().log1p_()
+        torch.maximum(log_b, design.log_background, out=log_b).add_(more)
+        return LogDensities(log_b), WeightedDesign(design, share.sigmoid_())
+
+    def of_regressions(self, table: Tensor, x: Tensor, past: Tensor, design: RegressionDesign, log_b: Tensor) -> Tensor:
+        """Fill ``log_b (N, K)`` with the log-density of each frame under the regression of each state; return it.
+
+        It is in nats, and without the background.
+
+        Args:
+            table: P output parameters of each of K states, ``(K, P)``.
+            x: N encoded frames, ``(N, D)``.
+            past: the p frames before each frame, ``(N, p, D)``.
+            design: the same frames.
+            log_b: array to fill, ``(N, K)``, in which each column must be contiguous in memory.
         """
         if design.incomplete is None:
             self._log_prob_of_complete(table, x, past, design, log_b)
@@ -150,7 +198,7 @@ class AutoregressiveEmission(Emission):
         self._log_prob_of_complete(table, x[complete], past[complete], design, part)
         log_b[complete] = part
         for rows in design.incomplete.nonzero().squeeze(1).split(self._rows_at_once(len(table), x.device)):
-            log_prob = self.observation.log_prob(table.unsqueeze(1), x[rows].double(), past[rows].double())
+            log_prob = self.plain.log_prob(table.unsqueeze(1), x[rows].double(), past[rows].double())
             log_b[rows] = log_prob.T.to(log_b.dtype)
         return log_b
 
@@ -169,17 +217,33 @@ class AutoregressiveEmission(Emission):
             for rows, features in design.blocks():
                 log_b.T[:, rows] = theta @ features
         frames, before = x[design.early].double(), past[design.early, : self.observation.order].double()
-        first = self.observation.log_prob(table[:1], frames, before)  # shared by all states
+        first = self.plain.log_prob(table[:1], frames, before)  # shared by all states
         log_b[design.early] = first.to(log_b.dtype).unsqueeze(1)
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         assert past is not None
-        design: RegressionDesign = self._design(x, past) if memo is None else memo
+        design, share = self.weighted(table, x, past) if memo is None else memo
+        if share is not None:
+            gamma = gamma * share.to(gamma.dtype)
         of_complete = gamma if design.incomplete is None else gamma[~design.incomplete]
         sums = self._sums_of_complete(design, of_complete)
         for frames in self._incomplete_frames(design, x, past, len(table)):
             sums += self._expected_statistics(table, frames, gamma)
         return (sums,)
+
+    def weighted(self, table: Tensor, x: Tensor, past: Tensor) -> WeightedDesign:
+        """Return N frames with the probability that each follows the regression of each state.
+
+        Args:
+            table: P output parameters of each of K states, ``(K, P)``.
+            x: N encoded frames, ``(N, D)``.
+            past: the p frames before each frame, ``(N, p, D)``.
+        """
+        design = self._design(x, past)
+        if design.log_background is None:
+            return WeightedDesign(design, None)
+        log_b = empty_by_state(len(table), len(x), torch.float64, x.device)
+        return self.with_background(self.of_regressions(table, x, past, design, log_b), design, Scratch())[1]
 
     def _incomplete_frames(
         self, design: RegressionDesign, x: Tensor, past: Tensor, n_states: int
@@ -215,7 +279,7 @@ class AutoregressiveEmission(Emission):
         return n_states >= FEWEST_STATES_COMPILED and loops_are_worth_compiling(n_frames, design.columns.device)
 
     def _design(self, x: Tensor, past: Tensor) -> RegressionDesign:
-        is_incomplete = self._incomplete(x, past)
+        frames, is_incomplete = x, self._incomplete(x, past)
         history, _ = self.observation.split_past(past)
         incomplete = is_incomplete if bool(is_incomplete.any()) else None
         if incomplete is not None:
@@ -223,7 +287,8 @@ class AutoregressiveEmission(Emission):
         is_early = torch.isnan(history).any(1)
         columns = torch.cat([history.T, x.T, x.new_ones(1, len(x))])  # (pD + D + 1, n)
         columns.masked_fill_(is_early, 0.0)
-        return RegressionDesign(columns, is_early.nonzero().squeeze(1), incomplete)
+        jumps = self.observation.log_background(frames, past).unsqueeze(1) if self.observation.background else None
+        return RegressionDesign(columns, is_early.nonzero().squeeze(1), incomplete, jumps)
 
     def _incomplete(self, x: Tensor, past: Tensor) -> Tensor:
         """Return True for each frame with a missing value in itself or in its past, ``(N,)``.
@@ -419,6 +484,8 @@ class AutoregressiveEmission(Emission):
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
         assert past is not None
+        if self.observation.background:  # the guessed states know of no jumps
+            return AutoregressiveEmission(self.plain, self.size).from_labels(x, past, labels, n_states, generator)
         gamma = torch.nn.functional.one_hot(labels, n_states)
         is_early = torch.isnan(past).flatten(1).any(1)
         if torch.isnan(x).any():

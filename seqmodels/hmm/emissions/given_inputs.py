@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import singledispatch
 from typing import Any, ClassVar, NamedTuple
 
@@ -370,7 +371,7 @@ class GaussianRegression(InputRegression):
 class AutoregressiveRegression(InputRegression):
     """The M-step of autoregressive Gaussians given inputs u, ``N(x; A past + c + B u, Σ)``.
 
-    The Gaussian of the first steps of a sequence does not depend on inputs.
+    The Gaussian of the first steps of a sequence does not depend on inputs, nor does a background.
 
     A ``"tied"`` covariance is that of the residuals of all states.
     """
@@ -398,6 +399,8 @@ class AutoregressiveRegression(InputRegression):
         matrices, intercepts, shapes, *first = (each.clone() for each in self.observation.unpack(rows, self.size))
         new_slopes, columns = slopes.clone(), self.location[0]
         products, totals = design.new_zeros(self.size, self.size), design.new_zeros(())  # of all states, for "tied"
+        if self.observation.background:
+            gammas = gammas * self._share(rows, slopes, x, past, inputs).T
         for g, gamma in enumerate(gammas):
             solution = weighted_least_squares(x[later], design, gamma[later], penalty, self._at_unit_root(design))
             if solution is None or not solution[2] > 0:  # nothing to learn from
@@ -414,6 +417,13 @@ class AutoregressiveRegression(InputRegression):
         if totals > 0:
             shapes[:] = _clipped_shape(self.observation, products / totals)
         return self.observation.pack(matrices, intercepts, shapes, *first), new_slopes
+
+    def _share(self, rows: Tensor, slopes: Tensor, x: Tensor, past: Tensor, inputs: Tensor) -> Tensor:
+        """Return the probability that each frame follows the regression of each state and is no jump, ``(N, G)``."""
+        regressions = replace(self.observation, background=0.0)
+        log_density = log_density_given_inputs(regressions, rows, slopes, x, past, inputs)
+        log_background = self.observation.log_background(x.double(), past.double())
+        return self.observation.is_regression(log_density, log_background.unsqueeze(1))
 
     def _at_unit_root(self, design: Tensor) -> PriorFrames | None:
         """Return the prior ``unit_root``: for each feature a frame before which the feature was 1 at all lags."""

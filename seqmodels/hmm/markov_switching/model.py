@@ -139,7 +139,7 @@ class MarkovSwitchingAR(HiddenChainModel):
         return self._own_observation()
 
     def _own_observation(self) -> AutoregressiveGaussian:
-        return AutoregressiveGaussian(self.order, "diag", min_covariance=self.min_covariance, ridge=0.0)
+        return AutoregressiveGaussian(self.order, "diag", min_covariance=self.min_covariance, ridge=0.0, background=0.0)
 
     def _admitted(self, n_states: int) -> int:
         return min(n_states, int(MOST_TUPLES ** (1 / (self.order + 1)) + 1e-9))

@@ -25,9 +25,9 @@ OBSERVATIONS: list[Observation] = [
     GaussianMixture(3, "diag"),
     GaussianMixture(1, "full"),
     GaussianMixture(3, "full"),
-    AutoregressiveGaussian(1, "full"),
-    AutoregressiveGaussian(2, "diag"),
-    AutoregressiveGaussian(3, "full", unit_root=5.0),
+    AutoregressiveGaussian(1, "full", background=0.0),
+    AutoregressiveGaussian(2, "diag", background=0.0),
+    AutoregressiveGaussian(3, "full", unit_root=5.0, background=0.0),
     Categorical(0.5),
     GaussianMixture(1, "spherical"),
     GaussianMixture(3, "spherical"),
@@ -108,7 +108,7 @@ def test_narrow_densities_are_exact_in_float32(kind: Any, autoregressive: bool) 
     x, past = (3 + 1e-3 * torch.randn(20, D, generator=generator)), None
     observation: Observation
     if autoregressive:
-        ar = observation = AutoregressiveGaussian(1, kind, min_covariance=1e-8)
+        ar = observation = AutoregressiveGaussian(1, kind, min_covariance=1e-8, background=0.0)
         table, past = ar.pack(torch.eye(D, dtype=F64).unsqueeze(0), 0 * mean, shape, mean, shape), x[:, None].roll(1, 0)
     else:
         mixture = observation = GaussianMixture(1, kind, min_covariance=1e-8)
@@ -173,7 +173,9 @@ def test_mixture_m_step_by_hand(kind: Any) -> None:
 @pytest.mark.parametrize("unit_root", [0.0, 0.7])
 @pytest.mark.parametrize("kind", ["diag", "full"])
 def test_autoregressive_m_step_by_hand(kind: Any, unit_root: float) -> None:
-    emission, table, x, past, gamma = random_case(AutoregressiveGaussian(2, kind, ridge=0.3, unit_root=unit_root))
+    emission, table, x, past, gamma = random_case(
+        AutoregressiveGaussian(2, kind, ridge=0.3, unit_root=unit_root, background=0.0)
+    )
     assert past is not None
     new = emission.maximise(statistics(emission, table, x, past, gamma), table)
     raw = emission.raw_parameters(new, np.zeros(D), np.ones(D))
@@ -203,7 +205,7 @@ def test_regressions_that_share_a_covariance_or_have_no_intercept_are_optimal(
     options: dict[str, Any], n_visited: int
 ) -> None:
     """The slope of the objective is zero along every number that may change; a state without frames stays."""
-    observation = AutoregressiveGaussian(2, ridge=0.3, unit_root=0.7, **options)
+    observation = AutoregressiveGaussian(2, ridge=0.3, unit_root=0.7, **options, background=0.0)
     emission, table, x, past, gamma = random_case(observation)
     table = emission.tie(table)
     gamma[:, n_visited:] = 0.0
@@ -275,7 +277,7 @@ def _concentrated(covariance: np.ndarray, scatter: np.ndarray) -> float:
 
 def test_floor_hits_see_every_direction() -> None:
     """A covariance on the floor along a diagonal: no single feature's variance is low."""
-    for observation in (GaussianMixture(1, "full", 1e-2), AutoregressiveGaussian(1, "full", 1e-2)):
+    for observation in (GaussianMixture(1, "full", 1e-2), AutoregressiveGaussian(1, "full", 1e-2, background=0.0)):
         emission = emission_of(observation, D)
         turned = torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=F64) / math.sqrt(2)
         tables = []

@@ -150,7 +150,7 @@ def test_steps_of_components_rise_to_a_maximum_of_scipy(observation: sm.Gaussian
 
 
 def test_an_autoregression_with_inputs_is_one_regression() -> None:
-    observation = sm.AutoregressiveGaussian(1, ridge=0.0)
+    observation = sm.AutoregressiveGaussian(1, ridge=0.0, background=0.0)
     regression = regression_of(observation, D)
     past = torch.cat([torch.full((1, 1, D), torch.nan, dtype=torch.float64), REALS[:-1].unsqueeze(1)])
     table, slopes = start_of(observation, D, REALS)
@@ -170,9 +170,9 @@ def test_an_autoregression_with_inputs_is_one_regression() -> None:
 @pytest.mark.parametrize(
     "observation",
     [
-        sm.AutoregressiveGaussian(2, ridge=3.0, unit_root=20.0),
-        sm.AutoregressiveGaussian(1, "diag", unit_root=5.0),
-        sm.AutoregressiveGaussian(1, ridge=1.0, intercept=False),
+        sm.AutoregressiveGaussian(2, ridge=3.0, unit_root=20.0, background=0.0),
+        sm.AutoregressiveGaussian(1, "diag", unit_root=5.0, background=0.0),
+        sm.AutoregressiveGaussian(1, ridge=1.0, intercept=False, background=0.0),
     ],
     ids=repr,
 )

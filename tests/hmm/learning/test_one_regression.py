@@ -20,7 +20,7 @@ def test_a_weight_counts_a_sequence_so_often() -> None:
     x = [rng.normal(size=(n, 2)) for n in (12, 9, 3, 7)]
     for each in x[:3]:
         each[rng.random(each.shape) < 0.2] = np.nan
-    observation = sm.AutoregressiveGaussian(2)
+    observation = sm.AutoregressiveGaussian(2, background=0.0)
     emission = AutoregressiveEmission(observation, 2)
     row = 0.1 * torch.as_tensor(rng.normal(size=observation.n_output_parameters(2)))
     one = torch.ones(1, dtype=torch.float64)

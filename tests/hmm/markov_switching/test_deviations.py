@@ -18,7 +18,7 @@ RNG = np.random.default_rng(0)
 
 
 def emission(*, switching_ar: bool = True, switching_variance: bool = True, floor: float = 1e-6) -> DeviationEmission:
-    observation = AutoregressiveGaussian(ORDER, "diag", min_covariance=floor, ridge=0.0)
+    observation = AutoregressiveGaussian(ORDER, "diag", min_covariance=floor, ridge=0.0, background=0.0)
     return DeviationEmission(observation, D, switching_ar=switching_ar, switching_variance=switching_variance)
 
 
