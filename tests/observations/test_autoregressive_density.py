@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from scipy import stats
 from torch import Tensor
 
 import seqmodels as sm
+from seqmodels.common.storage import build, describe
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 from seqmodels.observations.gaussian import CovarianceType
 from tests.past_steps import past_steps
@@ -178,3 +180,106 @@ def test_a_unit_root_keeps_the_level_of_a_walk() -> None:
     assert free.forecast([far], 20).frame["mean"].iloc[-1] < 190
     with pytest.raises(ValueError, match="unit_root of AutoregressiveGaussian is -1"):
         sm.HMM(1, observation=AutoregressiveGaussian(unit_root=-1.0)).fit(walk)
+
+
+# -- the background --------------------------------------------------------------------------------------------------
+
+W = 0.2
+
+
+def with_jumps(x: np.ndarray, past: np.ndarray, kind: CovarianceType) -> float:
+    """``log p(x | past)`` of one step with a background, by scipy; NaN in x is missing, NaN in the past before it."""
+    seen = ~np.isnan(x)
+    begun = not np.isnan(past).any()
+    mean = A1 @ past[1] + A2 @ past[0] + INTERCEPT if begun else FIRST_MEAN
+    covariance, centre = (SIGMA if begun else FIRST_SIGMA)[kind], past[1] if begun else np.zeros(D)
+    each = [
+        stats.multivariate_normal(m[seen], c[np.ix_(seen, seen)]).pdf(x[seen])
+        for m, c in ((mean, covariance), (centre, 100 * np.eye(D)))
+    ]
+    return math.log((1 - W) * each[0] + W * each[1])
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_with_a_background_the_density_is_that_of_a_step_or_a_jump(kind: CovarianceType) -> None:
+    observation, output_parameters = var(kind, W)
+    x = simulated()
+    x[5] += 40.0
+    x[7, 1] = np.nan
+    padded = np.concatenate([np.full((P, D), np.nan), x])
+    past = np.stack([padded[t : t + P] for t in range(len(x))])
+    found = observation.log_prob(output_parameters, torch.as_tensor(x), torch.as_tensor(past))
+    np.testing.assert_allclose(found, [with_jumps(*each, kind) for each in zip(x, past, strict=True)], rtol=1e-10)
+    each, others = observation.full_conditionals(output_parameters, torch.as_tensor(x), torch.as_tensor(past))
+    without = x.copy()
+    without[:, 0] = np.nan
+    of_others = [with_jumps(*pair, kind) for pair in zip(without, past, strict=True) if not np.isnan(pair[0]).all()]
+    np.testing.assert_allclose(others[: len(x) - 1, 0], of_others, rtol=1e-10)
+    np.testing.assert_allclose((each + others)[: len(x) - 1, 0], found[: len(x) - 1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_an_uncertain_past_moves_the_regression_and_not_the_jumps(kind: CovarianceType) -> None:
+    observation, output_parameters = var(kind, W)
+    x, spread = torch.as_tensor(simulated(P + 1)), 0.3 * torch.eye(P * D).double()
+    past = observation.join_past(x[:P].flatten(), spread)
+    mean = A1 @ x[1].numpy() + A2 @ x[0].numpy() + INTERCEPT
+    matrix = np.concatenate([A2, A1], axis=1)
+    regression = stats.multivariate_normal(mean, SIGMA[kind] + 0.3 * matrix @ matrix.T).pdf(x[P])
+    jump = stats.multivariate_normal(x[1], 100 * np.eye(D)).pdf(x[P])
+    found = float(observation.log_prob(output_parameters, x[P], past))
+    assert found == pytest.approx(math.log((1 - W) * regression + W * jump), rel=1e-10)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("begun", [True, False])
+def test_pyros_distribution_and_draws_have_the_background(kind: CovarianceType, begun: bool) -> None:
+    observation, output_parameters = var(kind, W)
+    states = torch.stack([output_parameters, output_parameters + 0.1])
+    log_weights = torch.tensor([0.6, 0.4]).double().log()
+    past = torch.as_tensor(simulated(P)).unsqueeze(0) if begun else torch.full((1, P, D), math.nan).double()
+    shift, scale = torch.tensor([100.0, -3.0]).double(), torch.tensor([20.0, 0.1]).double()
+    x = torch.as_tensor(10 * simulated(6))
+    each = observation.log_prob(states, x.unsqueeze(1), past)
+    ours = torch.logsumexp(log_weights + each, -1) - scale.log().sum()
+    found = observation.distribution(states, log_weights=log_weights, past=past, shift=shift, scale=scale)
+    torch.testing.assert_close(found.log_prob(shift + scale * x), ours)
+    n = 20_000
+    generator = torch.Generator().manual_seed(0)
+    drawn = observation.sample(output_parameters.expand(n, -1), past.expand(n, -1, -1), generator).numpy()[:, 0]
+    mean = (A1 @ past[0, 1].numpy() + A2 @ past[0, 0].numpy() + INTERCEPT if begun else FIRST_MEAN)[0]
+    deviation = math.sqrt((SIGMA if begun else FIRST_SIGMA)[kind][0, 0])
+    centre = float(past[0, 1, 0]) if begun else 0.0
+
+    def cdf(value: np.ndarray) -> np.ndarray:
+        return np.asarray((1 - W) * stats.norm.cdf(value, mean, deviation) + W * stats.norm.cdf(value, centre, 10.0))
+
+    assert stats.kstest(drawn, cdf).pvalue > 0.01
+
+
+def test_a_jump_costs_tens_of_nats_and_other_steps_a_thousandth() -> None:
+    rng = np.random.default_rng(0)
+    smooth = np.sin(np.arange(300) / 10)[:, None] + 0.01 * rng.normal(size=(300, 1))
+    jumps = smooth.copy()
+    jumps[280:] += 30.0 * smooth.std()
+    robust, plain = (
+        sm.HMM(1, observation=AutoregressiveGaussian(2, background=w), dtype="float64").fit([smooth[:200]])
+        for w in (AutoregressiveGaussian().background, 0.0)
+    )
+    steps, of_plain = (model.log_prob_steps([jumps])[0] for model in (robust, plain))
+    assert steps[280] > -25
+    assert of_plain[280] < -10_000
+    assert of_plain[:280].mean() - steps[:280].mean() == pytest.approx(0.001, abs=2e-4)
+
+
+def test_a_background_is_a_probability_and_older_files_have_none(tmp_path: Path) -> None:
+    model = sm.HMM(1, observation=AutoregressiveGaussian(1), max_iter=2).fit([simulated(30)])
+    model.save(tmp_path / "new.safetensors")
+    assert sm.load(tmp_path / "new.safetensors").observation_.background == 0.001
+    described = describe(AutoregressiveGaussian(1))
+    del described["params"]["background"]
+    older = build(described, {"AutoregressiveGaussian": AutoregressiveGaussian})
+    assert older.get_params() == AutoregressiveGaussian(1, background=0.0).get_params()
+    for wrong in (-0.1, 1.0):
+        with pytest.raises(ValueError, match="pass a probability of 0 or more, and below 1"):
+            sm.HMM(1, observation=AutoregressiveGaussian(background=wrong)).fit([simulated(30)])
