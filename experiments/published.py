@@ -227,7 +227,7 @@ def regression(covariance_type: str, *, intercept: bool = True) -> Fit:
     """Two regressions on the last value; states are in the order of its coefficients."""
 
     def fit(x: np.ndarray) -> HMM:
-        observation = AutoregressiveGaussian(1, covariance_type, ridge=0.0, intercept=intercept)
+        observation = AutoregressiveGaussian(1, covariance_type, ridge=0.0, intercept=intercept, background=0.0)
         encoding = Standardize(with_mean=intercept)
         model = maximum(HMM(2, observation=observation, encoding=encoding, start="stationary", **STARTS), x)
         return model.reorder(np.argsort(model.coefficients_[:, 0, 0]))
