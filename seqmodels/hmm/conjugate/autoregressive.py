@@ -270,7 +270,7 @@ class QuadraticForm(NamedTuple):
         at_mean = self.constant.unsqueeze(1) + 0.5 * ((self.linear.unsqueeze(1) + slope) * mean).sum(-1)
         log_integral = at_mean + 0.5 * white.square().sum((-1, -2)) - _log_det(factor)
         moved = mean + (root.mT @ white).squeeze(-1)
-        return log_integral + 0.5 * LOG_2PI * is_free.sum(1), moved, root.mT @ root
+        return log_integral + 0.5 * LOG_2PI * is_free.to(mean).sum(1), moved, root.mT @ root
 
 
 class RegressionEmission(Emission):

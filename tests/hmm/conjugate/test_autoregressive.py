@@ -19,6 +19,7 @@ from seqmodels.encodings import Standardize
 from seqmodels.hmm import ConjugatePrior, Frozen
 from seqmodels.hmm.conjugate import conjugate_of
 from seqmodels.inference.chains.scratch import Scratch
+from tests.hmm.conjugate.test_families import negative_binomial_evidence, student_evidence
 from tests.made import made
 
 COUNT, MEAN_COUNT, MEAN, VARIANCE, RIDGE, SLOPES = 2.5, 0.4, 0.3, 1.7, 0.5, 2.0  # of a prior
@@ -248,6 +249,7 @@ def posterior(observation: Any, weight: float = 1.0) -> tuple[Any, Tensor, Tenso
 
 
 OBSERVATIONS = [sm.AutoregressiveGaussian(2, kind, ridge=RIDGE, intercept=kind == "full") for kind in TYPES]
+OBSERVATIONS.append(sm.AutoregressiveGaussian(1, "tied", ridge=RIDGE))
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)
@@ -266,7 +268,8 @@ def test_the_divergence_is_the_average_over_draws(observation: Any) -> None:
     (family, prior, hyper, _, _), n = posterior(observation), 400
     generator = torch.Generator().manual_seed(0)
     tables = [family.draw(hyper, generator) for _ in range(n)]
-    first = slice(-4 if observation.covariance_type == "diag" else -5, None)
+    # The states share first steps, and a tied covariance.
+    first = slice({"diag": -4, "full": -5, "tied": -8}[observation.covariance_type], None)
     assert all(torch.equal(t[0, first], t[1, first]) for t in tables)  # which the states share
     ratios = torch.stack([family.log_density(t, hyper) - family.log_density(t, prior) for t in tables])
     errors = (family.divergence(hyper, prior) - ratios.mean(0)).abs() / (ratios.std(0) / n**0.5)
@@ -448,10 +451,49 @@ def test_streams_files_and_warm_starts_agree(training: dict[str, Any], tmp_path:
     assert again.history_["objective"].iloc[0] == pytest.approx(model.lower_bound_ / 100, rel=1e-10)
 
 
-def test_the_bound_of_what_is_frozen_is_its_log_probability() -> None:
+BESIDE = sm.Columns([(sm.AutoregressiveGaussian(2, ridge=RIDGE), 1), (sm.GaussianMixture(1), 1)])
+
+
+@pytest.mark.parametrize("observation", [sm.AutoregressiveGaussian(2), sm.AutoregressiveGaussian(1, "tied"), BESIDE])
+@pytest.mark.parametrize("misses", [False, True])
+def test_the_bound_of_what_is_frozen_is_its_log_probability(observation: Any, misses: bool) -> None:
     x, frozen = series(2, 30), ("initial", "transition", "emission")
-    model = variational(2, sm.AutoregressiveGaussian(2), training__frozen=frozen).fit(x)
+    if misses and observation is not BESIDE:
+        x[0][[4, 9, 9], [0, 0, 1]] = x[1][0, 1] = np.nan
+    model = variational(2, observation, training__frozen=frozen).fit(x)
     assert model.lower_bound_ == pytest.approx(model.log_prob(x).sum(), rel=1e-12)
+
+
+def test_among_columns_the_bound_of_one_state_is_the_sum_of_evidences() -> None:
+    x = series(3, 12)
+    observation = sm.Columns([(sm.Poisson(), 1), *BESIDE.groups])
+    counts = [np.random.default_rng(0).poisson(3.0, (12, 1)).astype(float) for _ in x]
+    prior = PRIOR.clone().set_params(mean=MEAN)
+    model = variational(1, observation, training__prior=prior, encoding="auto")
+    model.fit([np.hstack(both) for both in zip(counts, x, strict=True)])
+    shift, scale = (each[1:] for each in model.encoding_.affine())
+    encoded = [(frames - shift) / scale for frames in x]
+    expected = evidence([frames[:, :1] for frames in encoded], 2, "full")
+    expected += student_evidence(np.concatenate(encoded)[:, 1:]) + negative_binomial_evidence(np.concatenate(counts))
+    assert model.lower_bound_ == pytest.approx(expected - 36 * np.log(scale).sum(), rel=1e-10)
+
+
+@pytest.mark.parametrize("training", [{"frozen": Frozen(emission=[0])}, {"tied": [0, 1, 1]}])
+def test_among_columns_streams_and_files_agree(training: dict[str, Any], tmp_path: Path) -> None:
+    x, given = series(2, 50), {f"training__{name}": value for name, value in training.items()}
+    model = variational(3, BESIDE, max_iter=6, tol=0, **given).fit(x)
+    assert np.diff(model.history_["objective"]).min() > -1e-12
+    first = slice(4, 6)  # the Gaussian of the first steps, behind two coefficients, an intercept and a covariance
+    assert (model.parameters_.table[:, first] == model.parameters_.table[:1, first]).all()
+    for one in (model, model.sample_posterior(1)[0]):
+        stream = one.stream()
+        assert_allclose([stream.update(frame) for frame in x[0]], one.log_prob_steps(x[:1])[0], atol=1e-9)
+    model.save(tmp_path / "model.safetensors")
+    loaded = sm.load(tmp_path / "model.safetensors")
+    assert_allclose(loaded.log_prob(x), model.log_prob(x), rtol=1e-12)
+    hsmm = made(sm.hmm.HSMM, 2, observation=BESIDE, algorithm="variational", durations="categorical",
+                max_duration=8, n_init=1, max_iter=5, tol=0).fit(x)  # fmt: skip
+    assert np.diff(hsmm.history_["objective"]).min() > -1e-12
 
 
 @pytest.mark.parametrize("kind", ["HSMM", "ContinuousTimeHMM"])
@@ -477,13 +519,17 @@ def test_other_chains_emit_autoregressions(kind: str) -> None:
         assert bounds[1] == pytest.approx(bounds[0], rel=1e-12)
 
 
+ALONE = sm.AutoregressiveGaussian(1, intercept=False)
+
+
 @pytest.mark.slow
-def test_draws_by_nuts_are_from_the_same_posterior() -> None:
+@pytest.mark.parametrize("observation", [ALONE, sm.AutoregressiveGaussian(1, "tied"), sm.Columns([(ALONE, 1)])])
+def test_draws_by_nuts_are_from_the_same_posterior(observation: Any) -> None:
     x = series(1, 80, d=1)
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1, intercept=False), n_init=1)
+    model = sm.HMM(1, observation=observation, n_init=1)
     draws = sm.hmm.PosteriorHMM(model, n_samples=40, warmup=60, max_tree_depth=4).fit(x)
     drawn = draws.draws_["coefficients"]
-    exact = variational(1, sm.AutoregressiveGaussian(1, intercept=False)).fit(x).sample_posterior(400)
+    exact = variational(1, observation).fit(x).sample_posterior(400)
     ours = np.stack([one.coefficients_ for one in exact])
     assert_allclose(drawn.mean(0), ours.mean(0), atol=4 * float(ours.std(0).max()) / 40**0.5)
     assert_allclose(drawn.std(0), ours.std(0), rtol=0.6)
