@@ -536,7 +536,7 @@ class HiddenChainModel(SequenceModel):
     def _conjugate_family(self, chain: HiddenChain[Any]) -> ConjugateFamily:
         make: Callable[[Observation, int], ConjugateFamily] = conjugate_of
         if (scaling := self._effects_scaling) is not None:
-            make = partial(conjugate_given_inputs, input_scale=scaling.scale[list(chain.inputs.emission)])
+            make = partial(conjugate_given_inputs, input_scale=scaling.scale)
         family = chain.emission_prior(self.observation_, self.encoding_.size, make)
         assert isinstance(family, ConjugateFamily), "the chains and their checks refuse the others"
         return family

@@ -354,7 +354,7 @@ class RegressionEmission(Emission):
         missing, is_early = torch.isnan(x), torch.isnan(regressors).any(1)
         incomplete = missing.any(1) if spread is None else missing.any(1) | (spread != 0).flatten(1).any(1)
         columns = torch.cat([regressors.T, x.T, x.new_ones(1, len(x))])
-        columns.masked_fill_(is_early | incomplete | missing.all(1), 0.0)  # density 1, and no statistics
+        columns.masked_fill_(is_early | incomplete, 0.0)  # density 1, and no statistics
         rows = (incomplete & ~is_early & ~missing.all(1)).nonzero().squeeze(1)
         return RegressionDesign(columns, is_early.nonzero().squeeze(1), None), rows, regressors, spread
 

@@ -163,6 +163,13 @@ def test_only_the_inputs_that_emissions_read_are_regressors() -> None:
     ]
     assert models[0].lower_bound_ == pytest.approx(models[1].lower_bound_, rel=1e-12)
     assert models[1].emission_slopes_.shape == (2, 2, 1)
+    in_order, reversed_ = (
+        variational(2, sm.GaussianMixture(1), input_effects__emissions=list(names), max_iter=5).fit(both)
+        for names in ("ab", "ba")
+    )
+    assert in_order.lower_bound_ == pytest.approx(reversed_.lower_bound_, rel=1e-12)
+    assert_allclose(in_order.emission_slopes_, reversed_.emission_slopes_, rtol=1e-9)
+    assert_allclose(reversed_.posterior_["slopes"], reversed_.emission_slopes_, rtol=1e-12)
 
 
 def test_frames_that_are_missing_at_the_end_say_nothing() -> None:
