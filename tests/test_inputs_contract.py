@@ -50,6 +50,15 @@ FAMILIES: dict[str, Callable[..., sm.SequenceModel]] = {
     "hmm-start-alone": partial(
         sm.HMM, 2, max_iter=3, n_init=1, input_effects=sm.hmm.ChainInputEffects(first_state=True)
     ),
+    "hmm-variational": partial(
+        sm.HMM,
+        2,
+        max_iter=3,
+        n_init=1,
+        observation=sm.AutoregressiveGaussian(),
+        algorithm="variational",
+        input_effects=sm.hmm.ChainInputEffects(emissions=True),
+    ),
     "markov-switching-ar": partial(
         sm.hmm.MarkovSwitchingAR,
         2,
@@ -65,7 +74,7 @@ FAMILIES: dict[str, Callable[..., sm.SequenceModel]] = {
     "mixture-switching": partial(mixture, "switching"),
     "mixture-gated": partial(mixture, "gated"),
 }
-OF_VECTORS = ("markov-switching-ar", "system")
+OF_VECTORS = ("hmm-variational", "markov-switching-ar", "system")
 ROWS = [
     (name, kind) for name in FAMILIES for kind in ("symbols", "vectors") if kind == "vectors" or name not in OF_VECTORS
 ]

@@ -80,7 +80,8 @@ class Fitting:
         if self.algorithm == "gradient":
             return partial(self._gradient, corpus=corpus)
         if self.variational is not None:
-            expectations = partial(self.variational.expectations, batches=corpus.own_batches(), dtype=corpus.dtype)
+            batches = self.variational.batches(corpus)
+            expectations = partial(self.variational.expectations, batches=batches, dtype=corpus.dtype)
             return self._em(BaumWelch.one_by_one(self.variational, expectations), corpus)
         emission = self.objective.emission
         if not self.chain.runs_side_by_side:

@@ -31,7 +31,7 @@ from seqmodels.generation import Cursor, CursorState
 from seqmodels.generation.forecast import encoded_ahead, inputs_with_times
 from seqmodels.generation.inputs import encode_source
 from seqmodels.hmm.chains.base import HiddenChain, is_impossible
-from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, EmissionPrior, conjugate_of
+from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, conjugate_given_inputs, conjugate_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, joined_values, raw_size, validation_score
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
@@ -402,7 +402,7 @@ class HiddenChainModel(SequenceModel):
         of_bound = fitting.variational
         if of_bound is not None and of_bound.constraints.freezes(of_bound.fixed, of_bound.family.emission):
             fixed = self.parameters_ if is_warm else next(fitting.guesses(corpus)).of_first_process()
-            fitting = replace(fitting, variational=replace(of_bound, fixed=fixed.to(torch.device("cpu"))))
+            fitting = replace(fitting, variational=of_bound.with_fixed(fixed))
         starts = partial(self._first_parameters, fitting) if is_warm else fitting.starts
         best = best_of(
             partial(starts, corpus),
@@ -421,8 +421,10 @@ class HiddenChainModel(SequenceModel):
         if fitting.variational is not None:
             bound = best.last_row["objective"] * fitting.objective.n_units
             self._posterior, self.statistics_ = VariationalPosterior(self.parameters_, bound), None
-            best.rows[-1]["log_prob"] = fitting.variational.score(best.parameters, corpus)
             self.parameters_ = fitting.variational.mean(self.parameters_)
+            if corpus.past_filter is not None:  # of one state scores follow its own
+                corpus = replace(corpus, past_filter=self._past_filter())
+            best.rows[-1]["log_prob"] = fitting.variational.score(best.parameters, corpus)
         self.converged_ = best.converged
         self.starts_ = starts_table(best.starts, best.start)
         self.history_ = best.history_with(
@@ -519,8 +521,8 @@ class HiddenChainModel(SequenceModel):
         family, prior = self._conjugate_family(chain), self.training.prior or ConjugatePrior()
         if not family.takes_missing and has_missing(joined_values(examples)):
             raise ValueError(
-                "a diagonal mixture of several components and an autoregression have no bound in closed form where "
-                "values are missing; pass GaussianMixture(1) or GaussianMixture(1, 'full'), or complete frames"
+                "a diagonal mixture of several components has no bound in closed form where values are missing; pass "
+                "GaussianMixture(1) or GaussianMixture(1, 'full'), or complete frames"
             )
         has_final = self.length_ == "stop"
         rows, constraints = chain.rows_family(examples), chain.options.constraints
@@ -528,15 +530,14 @@ class HiddenChainModel(SequenceModel):
         of_chain["constraints"] = constraints
         hyper = prior_hyperparameters(prior, family, chain.options.topology, self.n_states, **of_chain)
         fixed = mean_parameters(hyper, family, chain.start, rows)  # of the right shapes, until there is a first guess
-        of_data = (n_units, log_det, rows, chain.expectations, chain.start, constraints, fixed)
+        of_data = (n_units, log_det, rows, chain.expectations, chain.start, constraints, fixed, chain.inputs)
         return VariationalObjective(family, emission, hyper, *of_data)
 
-    def _emission_prior(self, chain: HiddenChain[Any]) -> EmissionPrior:
-        return chain.emission_prior(self.observation_, self.encoding_.size)
-
     def _conjugate_family(self, chain: HiddenChain[Any]) -> ConjugateFamily:
-        conjugate_of(self.observation_, self.encoding_.size)  # which refuses what has none
-        family = self._emission_prior(chain)
+        make: Callable[[Observation, int], ConjugateFamily] = conjugate_of
+        if (scaling := self._effects_scaling) is not None:
+            make = partial(conjugate_given_inputs, input_scale=scaling.scale)
+        family = chain.emission_prior(self.observation_, self.encoding_.size, make)
         assert isinstance(family, ConjugateFamily), "the chains and their checks refuse the others"
         return family
 
@@ -1367,7 +1368,9 @@ class HiddenChainModel(SequenceModel):
 
         It bounds ``log p(X)``, in which the parameters are integrated out under the prior, from below; each sequence
         counts with its weight, and densities are of raw units. It compares numbers of states on the same data, and is
-        not ranked with log-probabilities of given parameters. ``NotFittedError`` is raised after other algorithms.
+        not ranked with log-probabilities of given parameters. Where an autoregression reads missing values, their
+        distribution is that of a filter fitted to the data (``hmm.missing_past``) and no part of the bound.
+        ``NotFittedError`` is raised after other algorithms.
         """
         return self._variational().lower_bound
 
@@ -1383,10 +1386,11 @@ class HiddenChainModel(SequenceModel):
         distributions with ``on`` and ``off (K, D)``. Mixtures have the concentrations ``weights (K, M)``, then
         ``mean (K, M, D)`` and ``mean_count``, and for precisions ``precision_shape`` and ``precision_rate (K, M, D)``,
         or ``degrees_of_freedom (K, M)`` and ``inverse_scale (K, M, D, D)``. ``Columns`` have those of all groups; a
-        name that several groups share gets the number of the group, ``mean_0``. Autoregressions have the means
-        ``coefficients (K, D, pD)`` and ``intercepts (K, D)``; ``regressor_precision (K, F, F)``, the inverse of the
-        covariance of a row of coefficients, then the intercept, divided by the variance of its innovation; the numbers
-        of the innovations' precisions, which have the names of mixtures without the axis M; and the same of the first
+        name that several groups share gets the number of the group, ``mean_0``. Autoregressions, and Gaussians given
+        inputs, have the means ``coefficients (K, D, pD)``, ``slopes (K, D, U)`` and ``intercepts (K, D)``;
+        ``regressor_precision (K, F, F)``, the inverse of the covariance of a row of coefficients, slopes on inputs less
+        their means, then the intercept, divided by the variance of its innovation; the numbers of the innovations'
+        precisions, which have the names of mixtures without the axis M; and autoregressions the same of the first
         steps, ``first_mean (K, D)`` and so on, equal for all states. Of a frozen emission they are those of the prior.
         ``NotFittedError`` is raised after other algorithms.
         """
@@ -1415,12 +1419,12 @@ class HiddenChainModel(SequenceModel):
         family, constraints = self._conjugate_family(chain), chain.options.constraints
         of_posterior = (hyper, family, self.start_, chain.rows_family())
         generator = torch.Generator().manual_seed(self.random_state if random_state is None else random_state)
-        models = []
+        models, mean = [], chain.inputs.joined(self.parameters_, self._emission)
         for _ in range(n):
             model = copy.copy(self).set_params(algorithm="em", training__prior=None)
-            drawn = constraints.keep(self.parameters_, drawn_parameters(*of_posterior, generator), family.emission)
+            drawn = constraints.keep(mean, drawn_parameters(*of_posterior, generator), family.emission)
             drawn = replace(drawn, table=family.emission.tie(drawn.table))  # of a frozen state and the others
-            model.parameters_, model._posterior = drawn, None
+            model.parameters_, model._posterior = chain.inputs.parted(drawn, self._emission), None
             models.append(model)
         return models
 
@@ -1582,7 +1586,12 @@ class HiddenChainModel(SequenceModel):
         effects = self.input_effects
         of_transitions = bool(effects.transitions) and not self._stationary_follows_inputs
         of_each = {"of_transitions": of_transitions, "of_start": bool(effects.first_state)}
-        check_with_inputs(self.algorithm, self.start, **of_each)
+        check_with_inputs(self.start, **of_each)
+        if self.algorithm == "variational" and (effects.transitions or effects.first_state):
+            raise ValueError(
+                "transitions and first states that depend on inputs have no conjugate prior; leave them out of "
+                "input_effects, pass algorithm='em', or draw from the posterior with hmm.PosteriorHMM"
+            )
 
     def _set_fitted(self, parameters: Parameters, start: Start) -> None:
         """Set the fitted attributes to given parameters; ``from_parameters`` calls it once the encoding is known.

@@ -76,10 +76,11 @@ class HMM(HiddenChainModel):
             around it as a warm-up, if the topology lets every state reach every other. ``"gradient"`` is AdamW on the
             same objective, whose gradient follows from the posteriors of an E-step; it makes ``max_iter`` passes over
             the data and ignores ``tol``. ``"variational"`` is variational Bayes (MacKay 1997; Beal 2003) for
-            ``Categorical``, ``Bernoulli``, ``Poisson``, diagonal or full ``GaussianMixture``, ``Columns`` of these, and
-            diagonal or full ``AutoregressiveGaussian`` of complete frames; its ``objective`` is the evidence lower
-            bound, and the parameters, which scores use, are the posterior mean. There ``observation="auto"`` is
-            ``GaussianMixture(1)`` for vectors, without prior and background.
+            ``Categorical``, ``Bernoulli``, ``Poisson``, diagonal or full ``GaussianMixture``,
+            ``AutoregressiveGaussian``, and ``Columns`` of these; emissions may depend on inputs if they are
+            ``GaussianMixture(1)`` or ``AutoregressiveGaussian``. Its ``objective`` is the evidence lower bound, and the
+            parameters, which scores use, are the posterior mean. There ``observation="auto"`` is ``GaussianMixture(1)``
+            for vectors, without prior and background.
         input_effects: a ``ChainInputEffects``, which says which inputs transitions, emissions and the first state
             depend on.
         training: a ``ChainTraining``, which holds what few users turn about the fit, such as tied or frozen parameters,

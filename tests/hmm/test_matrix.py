@@ -93,6 +93,8 @@ def given_inputs(model: HiddenChainModel, items: list[np.ndarray], part: str, al
     X = sm.Sequences(items, inputs=INPUTS, input_names=["u"], **timed)
     effects = sm.hmm.ChainInputEffects(**{part: True})
     other = model.clone().set_params(input_effects=effects, max_iter=2, algorithm=algorithm)
+    if algorithm == "variational" and isinstance(model, HSMM):
+        other.set_params(durations="categorical")
     if part == "first_state" and isinstance(model, MarkovSwitchingAR):
         other.set_params(start="free")  # by default its distribution is that of the transitions
     other.fit(X).forecast_states(X, 2, inputs=[{"u": [0.0, 1.0]}] * N)
@@ -124,6 +126,7 @@ ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] =
     "tied with inputs": lambda m, X, items: given_inputs(constrained(m), items, "emissions"),
     "inputs of transitions": lambda m, X, items: given_inputs(m, items, "transitions"),
     "inputs of emissions": lambda m, X, items: given_inputs(m, items, "emissions"),
+    "inputs of emissions, variational": lambda m, X, items: given_inputs(m, items, "emissions", "variational"),
     "inputs of the first state": lambda m, X, items: given_inputs(m, items, "first_state"),
     "stepwise with inputs": lambda m, X, items: given_inputs(m, items, "transitions", "stepwise"),
     "missing values": lambda m, X, items: m.log_prob(data_of(type(m).__name__, with_missing(items))),
@@ -173,6 +176,14 @@ REFUSED: dict[tuple[str, str, str], str] = {
         for ability in VARIATIONAL
     },
     **{("MarkovSwitchingAR", "GaussianMixture", ability): "have no conjugate prior" for ability in VARIATIONAL},
+    # A regression of counts or symbols has no conjugate prior at all; those of several groups could be built.
+    **{
+        (model, density, "inputs of emissions, variational"): "has no conjugate prior here"
+        for model in MODELS
+        for density in DENSITIES
+        if density != "GaussianMixture"
+    },
+    ("MarkovSwitchingAR", "GaussianMixture", "inputs of emissions, variational"): "have no conjugate prior",
 }
 
 

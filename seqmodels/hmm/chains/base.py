@@ -106,17 +106,20 @@ class HiddenChain(ABC, Generic[TrellisT]):
         """
         return emission_of(observation, size)
 
-    def emission_prior(self, observation: Observation, size: int) -> EmissionPrior:
+    def emission_prior(
+        self, observation: Observation, size: int, make: Callable[[Observation, int], EmissionPrior] = prior_of
+    ) -> EmissionPrior:
         """Return the family of priors of the emissions' parameters, for variational Bayes and posterior draws.
 
         Args:
             observation: family of the distributions that the states emit from.
             size: number of features or symbols.
+            make: function that returns the prior of one state's emission; by default for posterior draws.
 
         Raises:
             ValueError: the observation has no prior.
         """
-        return tied_family(prior_of(observation, size), self.options.constraints)
+        return tied_family(make(observation, size), self.options.constraints)
 
     def rows_family(self, examples: Sequence[Example] = ()) -> RowsFamily:
         """Return the family of priors of the initial, transition and end probabilities.

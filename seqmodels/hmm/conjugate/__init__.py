@@ -1,6 +1,6 @@
 """Conjugate distributions over an HMM's parameters: priors, and the posteriors that variational Bayes computes."""
 
-from seqmodels.hmm.conjugate.autoregressive import AutoregressiveFamily
+from seqmodels.hmm.conjugate.autoregressive import AutoregressiveFamily, conjugate_given_inputs
 from seqmodels.hmm.conjugate.columns import ColumnsFamily
 from seqmodels.hmm.conjugate.family import ConjugateFamily, EmissionPrior, ExpectedEmission, conjugate_of
 from seqmodels.hmm.conjugate.gaussian_mixture import DiagonalMixtureFamily, FullMixtureFamily
@@ -25,6 +25,7 @@ __all__ = [
     "GammaRates",
     "PoissonFamily",
     "RowsFamily",
+    "conjugate_given_inputs",
     "conjugate_of",
     "prior_of",
 ]

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from seqmodels.hmm.conjugate.family import ConjugateFamily, EmissionPrior, conjugate_of
 from seqmodels.hmm.conjugate.prior import ConjugatePrior
-from seqmodels.hmm.emissions import Statistics, emission_of
-from seqmodels.hmm.emissions.columns import merged
+from seqmodels.hmm.emissions import Emission, Statistics
+from seqmodels.hmm.emissions.columns import ColumnsEmission, merged
 from seqmodels.observations import Columns
 
 
@@ -28,13 +28,9 @@ class ColumnsFamily(ConjugateFamily):
 
     def __init__(self, parts: Sequence[EmissionPrior]) -> None:
         observation = Columns([(part.emission.observation, part.size) for part in parts])
-        if observation.n_past:
-            raise ValueError(
-                "an autoregression among Columns has no conjugate prior here; use AutoregressiveGaussian for all "
-                "features, or fit Columns by algorithm='em'"
-            )
-        super().__init__(emission_of(observation, sum(part.size for part in parts)))
-        self.parts, self.groups = parts, list(observation.parts())
+        size = sum(part.size for part in parts)
+        super().__init__(ColumnsEmission(observation, size, [part.emission for part in parts]))
+        self.parts, self.observation, self.groups = parts, observation, list(observation.parts())
 
     @property
     def _conjugate(self) -> list[ConjugateFamily]:
@@ -45,11 +41,6 @@ class ColumnsFamily(ConjugateFamily):
     @property
     def takes_missing(self) -> bool:
         return all(part.takes_missing for part in self._conjugate)
-
-    @property
-    def offset_features(self) -> list[int]:
-        each = zip(self.groups, self._conjugate, strict=True)
-        return [f if f < 0 else g.columns.start + f for g, part in each for f in part.offset_features]
 
     def _split(self, hyper: Tensor) -> tuple[Tensor, ...]:
         return torch.split(hyper, [part.prior(ConjugatePrior(), 1).shape[1] for part in self.parts], 1)
@@ -83,6 +74,18 @@ class ColumnsFamily(ConjugateFamily):
             strict=True,
         )
         return torch.cat(tables, 1), torch.cat(offsets, 1)
+
+    def expected_emission(self, hyper: Tensor, fixed: Tensor) -> tuple[Emission, Tensor]:
+        emissions, places, at = [], [], self.groups[-1].outputs.stop
+        for g, part, of_part in zip(self.groups, self._conjugate, self._split(hyper), strict=True):
+            emission, table = part.expected_emission(of_part, fixed[:, g.outputs])
+            outputs = list(range(g.outputs.start, g.outputs.stop))
+            n_offsets = table.shape[1] - len(outputs)
+            emissions.append(emission)
+            places.append([*outputs, *range(at, at + n_offsets)])
+            at += n_offsets
+        of_all = ColumnsEmission(self.observation, self.size, emissions, places)
+        return of_all, torch.cat(self.expected(hyper), 1)
 
     def divergence(self, hyper: Tensor, prior: Tensor) -> Tensor:
         each = zip(self._conjugate, self._split(hyper), self._split(prior), strict=True)

@@ -175,9 +175,8 @@ def conjugate_of(observation: Observation, size: int) -> ConjugateFamily:
         ValueError: if the observation has no conjugate prior, or has a prior of its own.
     """
     raise ValueError(
-        f"{observation!r} has no conjugate prior here; use Categorical, Bernoulli, Poisson, a GaussianMixture or "
-        "AutoregressiveGaussian with covariance_type='diag' or 'full', or Columns of all but the last, or fit it by "
-        "algorithm='em'"
+        f"{observation!r} has no conjugate prior here; use Categorical, Bernoulli, Poisson, a diagonal or full "
+        "GaussianMixture, AutoregressiveGaussian, or Columns of all but the first, or fit it by algorithm='em'"
     )
 
 
@@ -226,6 +225,9 @@ class ExpectedEmission(Emission):
     ) -> tuple[Densities, Any]:
         densities, memo = self.inner.evaluate(table[:, : -self.n_offsets], x, past, dtype, scratch)
         return LogDensities(densities.log() + self._offsets(table, x, dtype)), memo
+
+    def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
+        return self.inner.log_prob(table[:, : -self.n_offsets], x, past, dtype) + self._offsets(table, x, dtype)
 
     def _offsets(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
         """Return what is added to the log-densities: ``(1, K)``, or ``(N, K)`` if offsets depend on missing values."""

@@ -33,9 +33,12 @@ class ConjugatePrior(Configurable):
     - ``AutoregressiveGaussian``: innovations have the precisions of a ``GaussianMixture(1)``. Given their covariance Σ
       the intercept is normal around ``mean`` with covariance ``Σ / mean_count``. The observation says how weak the
       prior of the coefficients is: they are normal around 0 with covariance ``Σ / ridge``, so that its default of 0.001
-      is worth a thousandth of a frame of unit variance; ``unit_root`` adds frames in which all steps are equal. The
-      Gaussian of the first steps, which all states share, has the default prior of a ``GaussianMixture(1)`` with one
-      state.
+      is worth a thousandth of a frame of unit variance; ``unit_root`` adds frames in which all steps are equal. A
+      ``"tied"`` Σ has the prior of the first state. The Gaussian of the first steps, which all states share, has the
+      default prior of a ``GaussianMixture(1)`` with one state.
+    - Given inputs, the slopes of ``GaussianMixture(1)`` and ``AutoregressiveGaussian`` on standardised inputs are
+      normal around 0 with covariance ``slopes² Σ / mean_count``, which is that of the intercept, or mean, if ``slopes``
+      is 1. So they are worth ``mean_count / slopes²`` frames whose input is one deviation above its mean.
 
     Priors of parameters that an ``HMM`` itself does not have:
 
@@ -50,7 +53,7 @@ class ConjugatePrior(Configurable):
       variance ``covariance / mean_count``, coefficients normal around 0 with the deviation ``coefficients``, and
       precisions of innovations Gamma with shape ``count / 2`` and rate ``count * covariance / 2``.
 
-    Slopes of regressions on inputs are normal around 0 with the deviation ``slopes``, for ``hmm.PosteriorHMM`` alone.
+    For ``hmm.PosteriorHMM``, slopes of all regressions on inputs are normal around 0 with the deviation ``slopes``.
 
     Args:
         initial: concentration of each first state, a number or ``(K,)`` for K states; ``"auto"`` means 1/K, so that all
@@ -77,7 +80,8 @@ class ConjugatePrior(Configurable):
         mean_duration: median of mean durations, above 1, a number or ``(K,)``; ``"auto"`` means ``1 + max_duration /
             4``.
         coefficients: standard deviation of the coefficients of a ``MarkovSwitchingAR``, a number.
-        slopes: standard deviation of slopes on standardised inputs, in units of the standardised data, a number.
+        slopes: standard deviation of slopes on standardised inputs, a number: for ``hmm.PosteriorHMM`` in units of the
+            standardised data, under variational Bayes in units of the deviation of the intercept given Σ.
 
     Raises:
         ValueError: at the first use, if a concentration is not above 0.002, a count or variance is not positive, or a

@@ -149,34 +149,17 @@ class AutoregressiveEmission(Emission):
         assert past is not None
         design = scratch.once(x, lambda x: self._design(x, past))
         log_b = scratch.buffer("log_b", (len(table), len(x)), dtype, x.device).T
-        return self.with_background(self.of_regressions(table, x, past, design, log_b), design, scratch)
+        log_b = self.of_regressions(table, x, past, design, log_b)
+        share = add_background(log_b, design.log_background, self.observation.background, scratch)
+        return LogDensities(log_b), WeightedDesign(design, share)
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         assert past is not None
         log_b = empty_by_state(len(table), len(x), dtype, x.device)
         design = self._design(x, past)
-        return self.with_background(self.of_regressions(table, x, past, design, log_b), design, Scratch())[0].log()
-
-    def with_background(
-        self, log_b: Tensor, design: RegressionDesign, scratch: Scratch
-    ) -> tuple[Densities, WeightedDesign]:
-        """Return the densities of frames with the background, and what ``statistics`` can use again.
-
-        It computes what ``observation.with_background`` and ``is_regression`` return, in half the time.
-
-        Args:
-            log_b: log-density of each of N frames under the regression of each state in nats, ``(N, K)``; overwritten.
-            design: the frames.
-            scratch: buffers that hold the arrays of the result.
-        """
-        if design.log_background is None:
-            return LogDensities(log_b), WeightedDesign(design, None)
-        share, more = (scratch.buffer(name, log_b.T.shape, log_b.dtype, log_b.device).T for name in ("share", "more"))
-        log_b.add_(math.log1p(-self.observation.background))
-        torch.sub(log_b, design.log_background, out=share)
-        torch.abs(share, out=more).neg_().exp_().log1p_()
-        torch.maximum(log_b, design.log_background, out=log_b).add_(more)
-        return LogDensities(log_b), WeightedDesign(design, share.sigmoid_())
+        log_b = self.of_regressions(table, x, past, design, log_b)
+        add_background(log_b, design.log_background, self.observation.background, Scratch())
+        return log_b
 
     def of_regressions(self, table: Tensor, x: Tensor, past: Tensor, design: RegressionDesign, log_b: Tensor) -> Tensor:
         """Fill ``log_b (N, K)`` with the log-density of each frame under the regression of each state; return it.
@@ -223,8 +206,7 @@ class AutoregressiveEmission(Emission):
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         assert past is not None
         design, share = self.weighted(table, x, past) if memo is None else memo
-        if share is not None:
-            gamma = gamma * share.to(gamma.dtype)
+        gamma = gamma if share is None else gamma * share.to(gamma.dtype)
         of_complete = gamma if design.incomplete is None else gamma[~design.incomplete]
         sums = self._sums_of_complete(design, of_complete)
         for frames in self._incomplete_frames(design, x, past, len(table)):
@@ -243,7 +225,9 @@ class AutoregressiveEmission(Emission):
         if design.log_background is None:
             return WeightedDesign(design, None)
         log_b = empty_by_state(len(table), len(x), torch.float64, x.device)
-        return self.with_background(self.of_regressions(table, x, past, design, log_b), design, Scratch())[1]
+        log_b = self.of_regressions(table, x, past, design, log_b)
+        share = add_background(log_b, design.log_background, self.observation.background, Scratch())
+        return WeightedDesign(design, share)
 
     def _incomplete_frames(
         self, design: RegressionDesign, x: Tensor, past: Tensor, n_states: int
@@ -591,3 +575,25 @@ class AutoregressiveEmission(Emission):
             **dict(zip(on, raw["coefficients_"].reshape(k, -1).T, strict=True)),
             **dict(zip(columns_of("sd", names), np.sqrt(np.broadcast_to(variances, (k, self.size))).T, strict=True)),
         }
+
+
+def add_background(log_b: Tensor, log_background: Tensor | None, w: float, scratch: Scratch) -> Tensor | None:
+    """Add the background to log-densities, in place, and return the probability that each frame is no jump, ``(N, K)``.
+
+    It computes what ``AutoregressiveGaussian.with_background`` and ``is_regression`` return, in half the time.
+
+    Args:
+        log_b: log-density of each of N frames under the regression of each of K states in nats, ``(N, K)``.
+        log_background: log-density of each frame as a jump, times the probability of one, ``(N, 1)``; None without a
+            background, and then None is returned.
+        w: the probability of a jump.
+        scratch: buffers that hold the result.
+    """
+    if log_background is None:
+        return None
+    share, more = (scratch.buffer(name, log_b.T.shape, log_b.dtype, log_b.device).T for name in ("share", "more"))
+    log_b.add_(math.log1p(-w))
+    torch.sub(log_b, log_background, out=share)
+    torch.abs(share, out=more).neg_().exp_().log1p_()
+    torch.maximum(log_b, log_background, out=log_b).add_(more)
+    return share.sigmoid_()

@@ -49,18 +49,34 @@ class ColumnsEmission(Emission):
     """EM computations for ``Columns``, a distribution whose groups of features are independent given the state.
 
     Log-densities of the groups are added, and their statistics are concatenated.
+
+    Args:
+        observation: the distribution.
+        size: number of features of all groups.
+        parts: emission of each group; None makes them.
+        columns: numbers of the columns of a table that each group reads; None means its output parameters.
     """
 
     observation: Columns
 
-    def __init__(self, observation: Columns, size: int) -> None:
+    def __init__(
+        self,
+        observation: Columns,
+        size: int,
+        parts: Sequence[Emission] | None = None,
+        columns: Sequence[Any] | None = None,
+    ) -> None:
         super().__init__(observation, size)
         self.groups = list(observation.parts())
-        self.parts = [emission_of(g.observation, g.size) for g in self.groups]
+        self.parts = [emission_of(g.observation, g.size) for g in self.groups] if parts is None else parts
+        self.columns = [g.outputs for g in self.groups] if columns is None else columns
 
     @property
     def shares(self) -> bool:
         return any(part.shares for part in self.parts)
+
+    def tie(self, table: Tensor) -> Tensor:
+        return torch.cat([part.tie(table[:, g.outputs]) for g, part in zip(self.groups, self.parts, strict=True)], 1)
 
     # -- E-step --------------------------------------------------------------------------------------------
 
@@ -69,14 +85,14 @@ class ColumnsEmission(Emission):
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         log_b = empty_by_state(len(table), len(x), dtype, x.device).zero_()
-        for g, part in zip(self.groups, self.parts, strict=True):
-            log_b += part.log_prob(table[:, g.outputs], g.of(x), g.before(past), dtype)
+        for g, part, columns in zip(self.groups, self.parts, self.columns, strict=True):
+            log_b += part.log_prob(table[:, columns], g.of(x), g.before(past), dtype)
         return log_b
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         statistics: list[Tensor] = []
-        for g, part in zip(self.groups, self.parts, strict=True):
-            sums = part.statistics(table[:, g.outputs], g.of(x), g.before(past), gamma)
+        for g, part, columns in zip(self.groups, self.parts, self.columns, strict=True):
+            sums = part.statistics(table[:, columns], g.of(x), g.before(past), gamma)
             assert len(sums) == part.n_statistics
             statistics.extend(sums)
         return tuple(statistics)

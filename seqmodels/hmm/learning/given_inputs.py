@@ -61,6 +61,44 @@ class InputOptions:
             parameters = replace(parameters, table=table, table_slopes=table.new_zeros(*table.shape, self.n_inputs))
         return parameters
 
+    def joined(self, parameters: Parameters, emission: Emission) -> Parameters:
+        """Return ``parameters`` with slopes of emissions as columns of the table after the output parameters.
+
+        So conjugate families hold them, for models of which emissions alone depend on inputs, on all U of them. There
+        are U columns for each location, zero if ``parameters`` have no slopes.
+
+        Args:
+            parameters: parameters of the chain and its emissions.
+            emission: the emission distribution.
+        """
+        if not self.emission:
+            return parameters
+        table, slopes = parameters.table, parameters.table_slopes
+        n, places = emission.observation.n_output_parameters(emission.size), regressed_columns(emission).places
+        of_places = table.new_zeros(len(table), len(places) * self.n_inputs)
+        if slopes is not None:
+            of_places = slopes[:, places].flatten(1)
+        return replace(parameters, table=torch.cat([table[:, :n], of_places, table[:, n:]], 1), table_slopes=None)
+
+    def parted(self, parameters: Parameters, emission: Emission) -> Parameters:
+        """Return ``parameters`` whose slopes are columns of the table with slopes of their own: undo ``joined``."""
+        if not self.emission:
+            return parameters
+        n, places = emission.observation.n_output_parameters(emission.size), regressed_columns(emission).places
+        outputs, of_places, others = parameters.table.tensor_split([n, n + len(places) * self.n_inputs], 1)
+        table = torch.cat([outputs, others], 1)
+        slopes = table.new_zeros(*table.shape, self.n_inputs)
+        slopes[:, places] = of_places.unflatten(1, (len(places), self.n_inputs))
+        return replace(parameters, table=table, table_slopes=slopes)
+
+    def as_regressors(self, batch: PackedBatch) -> PackedBatch:
+        """Return ``batch`` with the inputs of each frame beside its past, ``(N, pD + U)``, if emissions read inputs."""
+        if not self.emission:
+            return batch
+        assert batch.inputs is not None
+        past = batch.inputs if batch.past is None else torch.cat([batch.past.flatten(1), batch.inputs], 1)
+        return replace(batch, past=past, inputs=None)
+
     def n_parameters(
         self, n_first: int, allowed: Tensor, is_free: Tensor, emits_freely: Tensor, emission: Emission
     ) -> int:

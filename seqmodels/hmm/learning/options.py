@@ -241,25 +241,17 @@ class ChainOptions:
             )
 
 
-def check_with_inputs(
-    algorithm: Algorithm, start: StartChoice, *, of_transitions: bool, of_start: bool = False
-) -> None:
+def check_with_inputs(start: StartChoice, *, of_transitions: bool, of_start: bool = False) -> None:
     """Raise ``ValueError`` for options that a model with regressions on inputs cannot have.
 
-    These are variational Bayes, a stationary first state if transitions depend on inputs, and any ``start`` but
-    ``"free"`` if the first state does.
+    These are a stationary first state if transitions depend on inputs, and any ``start`` but ``"free"`` if the first
+    state does.
 
     Args:
-        algorithm: algorithm of the fit.
         start: how the first state's distribution is determined.
         of_transitions: True if transitions are regressed on inputs.
         of_start: True if the first state is regressed on inputs.
     """
-    if algorithm == "variational":
-        raise ValueError(
-            "regressions on inputs have no conjugate prior here; pass algorithm='em', or draw from the posterior with "
-            "hmm.PosteriorHMM"
-        )
     if of_start and start not in ("auto", "free"):
         raise ValueError(
             f"start={start!r} determines the first state, which then depends on no inputs; pass start='free', or "

@@ -38,10 +38,6 @@ class TiedFamily(ConjugateFamily):
     def takes_missing(self) -> bool:
         return self._conjugate.takes_missing
 
-    @property
-    def offset_features(self) -> list[int]:
-        return self._conjugate.offset_features
-
     def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
         return self.tying.shared(self.inner.prior(prior, n_states))
 

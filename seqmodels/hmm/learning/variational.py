@@ -29,6 +29,7 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import Expectations, sum_over_processes
 from seqmodels.hmm.learning.first_state import Start
+from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
 from seqmodels.training import Row
@@ -87,7 +88,8 @@ class VariationalObjective:
         expectations_of: the E-step of the hidden Markov model.
         start: ``"free"`` to learn the first state's distribution, or ``"uniform"`` if it is known to be uniform.
         constraints: parameters that are frozen, which have no prior or posterior but fixed values.
-        fixed: a set of parameters in which the frozen ones have their fixed values.
+        fixed: a set of parameters in which the frozen ones have their fixed values; slopes are columns of its table.
+        inputs: columns of the inputs that emissions are regressed on.
     """
 
     family: ConjugateFamily
@@ -100,6 +102,15 @@ class VariationalObjective:
     start: Start
     constraints: Constraints
     fixed: Parameters
+    inputs: InputOptions
+
+    def with_fixed(self, parameters: Parameters) -> VariationalObjective:
+        """Return the objective whose frozen parameters have their values in ``parameters``."""
+        return replace(self, fixed=self.inputs.joined(parameters, self.emission).to(torch.device("cpu")))
+
+    def batches(self, corpus: Corpus) -> list[PackedBatch]:
+        """Return this process's batches of ``corpus``, with inputs in the place where ``family`` reads them."""
+        return [self.inputs.as_regressors(batch) for batch in corpus.own_batches()]
 
     def log_prior(self, parameters: Parameters) -> float:
         """Return ``-KL(q || prior)`` in nats, for a posterior q whose hyperparameters are in ``parameters``."""
@@ -123,12 +134,13 @@ class VariationalObjective:
             table: hyperparameters of the posterior of the emissions, one row for each state.
         """
         bound = (log_prob + self.log_det + log_prior) / self.n_units
+        mean = self.inputs.parted(replace(self.fixed, table=self.family.mean(table)), self.emission)
         return {
             "step": step,
             "seconds": seconds,
             "log_prob": torch.nan,
             "objective": bound,
-            "floor_hits": int(self.emission.floor_hits(self.family.mean(table)).sum()),
+            "floor_hits": int(self.emission.floor_hits(mean.table).sum()),
         }
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
@@ -149,7 +161,7 @@ class VariationalObjective:
 
         Args:
             parameters: hyperparameters of the current posterior of θ.
-            batches: the sequences of this process.
+            batches: the sequences of this process, as the method ``batches`` returns them.
             dtype: precision of the densities.
         """
         fixed = self.fixed.to(parameters.initial.device)
@@ -174,7 +186,8 @@ class VariationalObjective:
         """Return the mean of the posterior with hyperparameters ``hyper``, with frozen parameters as they are."""
         mean = mean_parameters(hyper, self.family, self.start, self.rows)
         kept = self.constraints.keep(self.fixed.to(hyper.initial.device), mean, self.family.emission)
-        return replace(kept, table=self.family.emission.tie(kept.table))
+        tied = replace(kept, table=self.family.emission.tie(kept.table))
+        return self.inputs.parted(tied, self.emission)
 
     def continues(self, hyper: Parameters) -> bool:
         """Return True if a fit with this prior can continue from a posterior with the hyperparameters ``hyper``.
@@ -192,7 +205,8 @@ class VariationalObjective:
             start: guessed parameters.
             corpus: the training sequences.
         """
-        counted = self.expectations_of(start, self.family.emission, corpus.own_batches(), corpus.dtype)
+        joined = self.inputs.joined(start, self.emission)
+        counted = self.expectations_of(joined, self.family.emission, self.batches(corpus), corpus.dtype)
         (expectations,), _ = sum_over_processes([counted], [])
         return self.maximised(self.prior.to(start.initial.device), expectations)
 
@@ -229,7 +243,7 @@ class VariationalPosterior:
         """
         bound, tables = arrays["lower_bound"], {name: t for name, t in arrays.items() if name != "lower_bound"}
         prior = family.prior(ConjugatePrior(), len(parameters.initial))
-        shapes = {name: tuple(table.shape) for name, table in parameters.arrays().items()}
+        shapes = {n: tuple(table.shape) for n, table in parameters.arrays().items() if n != "table_slopes"}
         shapes["table"] = tuple(prior.shape)
         if tables.keys() != shapes.keys() or not isinstance(bound, float):
             raise ValueError(f"a posterior has {', '.join(shapes)} and lower_bound; the file has {', '.join(arrays)}")

@@ -66,7 +66,9 @@ class LaggedChain(HiddenChain[LaggedStatesTrellis]):
         switching = {"switching_ar": self.switching_ar, "switching_variance": self.switching_variance}
         return DeviationEmission(observation, size, **switching, is_frozen=is_frozen)
 
-    def emission_prior(self, observation: Observation, size: int) -> EmissionPrior:
+    def emission_prior(
+        self, observation: Observation, size: int, make: Callable[[Observation, int], EmissionPrior] | None = None
+    ) -> EmissionPrior:
         return tied_family(DeviationPrior(self.emission(observation, size)), self.options.constraints)
 
     def n_parameters(self, emission: Emission) -> int:

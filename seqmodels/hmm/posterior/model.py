@@ -65,11 +65,10 @@ class PosteriorHMM(SequenceModel):
     Args:
         model: the HMM, or another model of a hidden chain: an ``HSMM``, ``ContinuousTimeHMM`` or ``MarkovSwitchingAR``.
             Its observation is a ``GaussianMixture`` (diagonal or full) without prior and background, an
-            ``AutoregressiveGaussian`` (diagonal or full, of complete frames, with the Gaussian of the first steps held
-            fixed), any density or distribution of independent features (``Poisson``, ``Gamma``, ``VonMises``, ...),
-            ``Categorical``, or ``Columns`` of all but autoregressions; for vectors, ``"auto"`` is
-            ``GaussianMixture(1)``. An emission that states share has one prior, and frozen parameters are the same in
-            all draws.
+            ``AutoregressiveGaussian`` (of complete frames, with the Gaussian of the first steps held fixed), any
+            density or distribution of independent features (``Poisson``, ``Gamma``, ``VonMises``, ...),
+            ``Categorical``, or ``Columns`` of these; for vectors, ``"auto"`` is ``GaussianMixture(1)``. An emission
+            that states share has one prior, and frozen parameters are the same in all draws.
         n_samples: number of draws kept of each chain of the sampler, S / C for S draws in all.
         warmup: number of steps of each chain before these draws, in which the sampler adapts.
         chains: number of chains of the sampler, C, which run one after the other.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
-from seqmodels.hmm.conjugate import prior_of
+from seqmodels.hmm.conjugate import EmissionPrior, prior_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.estimates import emitted_of
@@ -87,8 +87,10 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         inner = emission_of(observation, size)
         return SegmentEmission(inner, self.family, left_censored=self.left_censored, constraints=constraints)
 
-    def emission_prior(self, observation: Observation, size: int) -> SegmentFamily:
-        return SegmentFamily(prior_of(observation, size), self.emission(observation, size), self.segments.constraints)
+    def emission_prior(
+        self, observation: Observation, size: int, make: Callable[[Observation, int], EmissionPrior] = prior_of
+    ) -> SegmentFamily:
+        return SegmentFamily(make(observation, size), self.emission(observation, size), self.segments.constraints)
 
     def n_parameters(self, emission: Emission) -> int:
         allowed, leaves, _ = self.options.free_rows(self.n_states)

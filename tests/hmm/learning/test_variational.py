@@ -340,7 +340,10 @@ GIVEN_INPUTS = sm.Sequences(SYMBOLS, inputs=[np.linspace(0, 1, len(x))[:, None] 
         ({"pseudocount": 0.5}, "pseudocount"),
         ({"observation": sm.Categorical(0.1)}, "pseudocount"),
         ({"algorithm": "em", "training__prior": ConjugatePrior()}, "prior is for"),
-        ({"input_effects__transitions": True, "length": "given"}, "regressions on inputs have no conjugate prior"),
+        (
+            {"input_effects__transitions": True, "length": "given"},
+            "depend on inputs have no conjugate prior",
+        ),
     ],
 )
 def test_choices_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:
