@@ -18,6 +18,9 @@ import seqmodels as sm
 from seqmodels.encodings import Standardize
 from seqmodels.hmm import ConjugatePrior, Frozen
 from seqmodels.hmm.conjugate import conjugate_of
+from seqmodels.hmm.emissions import emission_of
+from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
+from seqmodels.hmm.missing_past import fitted_filter
 from seqmodels.inference.chains.scratch import Scratch
 from tests.hmm.conjugate.test_families import negative_binomial_evidence, student_evidence
 from tests.made import made
@@ -181,6 +184,31 @@ def test_frames_that_are_missing_at_the_end_say_nothing() -> None:
     shift, scale = model.encoding_.affine()
     expected = evidence([(frames - shift) / scale for frames in shorter], 2, "full")
     assert model.lower_bound_ == pytest.approx(expected - 32 * np.log(scale).sum(), rel=1e-10)
+
+
+def test_of_a_gap_the_bound_is_below_the_evidence_given_the_beliefs() -> None:
+    """Sums over a grid of coefficient, intercept and log-precision; after the gap a variance is that of the beliefs."""
+    x = series(1, 12, d=1)[0]
+    x[5] = np.nan
+    observation = sm.AutoregressiveGaussian(1, ridge=RIDGE)
+    model = variational(1, observation, training__prior=PRIOR, max_iter=60, tol=0).fit([x])
+    shift, scale = model.encoding_.affine()
+    encoded = (x - shift) / scale
+    emission = emission_of(observation, 1)
+    assert isinstance(emission, AutoregressiveEmission)
+    (known,) = fitted_filter(emission, [encoded]).beliefs([encoded])
+    assert known is not None
+    assert known.steps.tolist() == [6]
+    mean, variance = known.past[0].flatten().tolist()
+    a, c, u = np.meshgrid(np.linspace(-4, 4, 121), np.linspace(-4, 4, 121), np.linspace(-5, 4, 91), indexing="ij")
+    terms = stats.gamma.logpdf(np.exp(u), COUNT / 2, scale=2 / (COUNT * VARIANCE)) + u
+    terms += stats.norm.logpdf(a, 0, np.exp(-u / 2) / np.sqrt(RIDGE))
+    terms += stats.norm.logpdf(c, MEAN, np.exp(-u / 2) / np.sqrt(MEAN_COUNT))
+    for t in (1, 2, 3, 4, 7, 8, 9, 10, 11):
+        terms += stats.norm.logpdf(encoded[t, 0], a * encoded[t - 1, 0] + c, np.exp(-u / 2))
+    terms += stats.norm.logpdf(encoded[6, 0], a * mean + c, np.sqrt(np.exp(-u) + a**2 * variance))
+    exact = logsumexp(terms) + np.log((8 / 120) ** 2 * 0.1) + first_evidence(encoded[:1], "full")
+    assert 0.001 < exact - 11 * np.log(scale[0]) - model.lower_bound_ < 0.2
 
 
 def test_of_tied_covariances_the_bound_with_known_states_is_the_evidence() -> None:
