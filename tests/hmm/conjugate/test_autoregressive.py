@@ -126,7 +126,9 @@ def evidence(
 )
 def test_of_one_state_the_bound_is_the_evidence(kind: Any, order: int, intercept: bool, unit_root: float) -> None:
     x = series(3, 12)
-    observation = sm.AutoregressiveGaussian(order, kind, ridge=RIDGE, intercept=intercept, unit_root=unit_root)
+    observation = sm.AutoregressiveGaussian(
+        order, kind, ridge=RIDGE, intercept=intercept, unit_root=unit_root, background=0.0
+    )
     model = variational(1, observation, training__prior=PRIOR).fit(x)
     shift, scale = model.encoding_.affine()
     encoded = [(frames - shift) / scale for frames in x]
@@ -137,9 +139,9 @@ def test_of_one_state_the_bound_is_the_evidence(kind: Any, order: int, intercept
 GAUSSIANS = [sm.GaussianMixture(1, kind) for kind in TYPES]
 REGRESSIONS = [
     *GAUSSIANS,
-    sm.AutoregressiveGaussian(2, "full", ridge=RIDGE, unit_root=3.0),
-    sm.AutoregressiveGaussian(1, "diag", ridge=RIDGE, intercept=False),
-    sm.AutoregressiveGaussian(1, "tied", ridge=RIDGE),
+    sm.AutoregressiveGaussian(2, "full", ridge=RIDGE, unit_root=3.0, background=0.0),
+    sm.AutoregressiveGaussian(1, "diag", ridge=RIDGE, intercept=False, background=0.0),
+    sm.AutoregressiveGaussian(1, "tied", ridge=RIDGE, background=0.0),
 ]
 
 
@@ -177,7 +179,7 @@ def test_only_the_inputs_that_emissions_read_are_regressors() -> None:
 
 def test_frames_that_are_missing_at_the_end_say_nothing() -> None:
     """Nothing observed depends on them, so that the bound of one state is the evidence of what comes before."""
-    x, observation = series(3, 12), sm.AutoregressiveGaussian(2, ridge=RIDGE)
+    x, observation = series(3, 12), sm.AutoregressiveGaussian(2, ridge=RIDGE, background=0.0)
     shorter = [x[0], x[1][:9], x[2][:11]]
     longer = [np.concatenate([frames, np.full((12 - len(frames), 2), np.nan)]) for frames in shorter]
     model = variational(1, observation, training__prior=PRIOR).fit(longer)
@@ -190,7 +192,7 @@ def test_of_a_gap_the_bound_is_below_the_evidence_given_the_beliefs() -> None:
     """Sums over a grid of coefficient, intercept and log-precision; after the gap a variance is that of the beliefs."""
     x = series(1, 12, d=1)[0]
     x[5] = np.nan
-    observation = sm.AutoregressiveGaussian(1, ridge=RIDGE)
+    observation = sm.AutoregressiveGaussian(1, ridge=RIDGE, background=0.0)
     model = variational(1, observation, training__prior=PRIOR, max_iter=60, tol=0).fit([x])
     shift, scale = model.encoding_.affine()
     encoded = (x - shift) / scale
@@ -215,7 +217,7 @@ def test_of_tied_covariances_the_bound_with_known_states_is_the_evidence() -> No
     """Two regressions of frames whose states are known, of which one alone is Student's t given all others."""
     x, frozen = series(2, 24), ("initial", "transition")
     states = [np.arange(24) // 6 % 2 for _ in x]
-    model = variational(2, sm.AutoregressiveGaussian(1, "tied", ridge=RIDGE), training__prior=PRIOR,
+    model = variational(2, sm.AutoregressiveGaussian(1, "tied", ridge=RIDGE, background=0.0), training__prior=PRIOR,
                         training__frozen=frozen, max_iter=3, tol=0).fit(x, states=states)  # fmt: skip
     shift, scale = model.encoding_.affine()
     x = [(frames - shift) / scale for frames in x]
@@ -238,7 +240,9 @@ def test_of_tied_covariances_the_bound_with_known_states_is_the_evidence() -> No
 def test_of_states_that_are_tied_the_bound_is_the_evidence_of_one() -> None:
     """The states then say nothing of the frames, and the frames nothing of the states; first steps count once."""
     x, held = series(3, 12), {"training__tied": [0, 0, 0], "training__frozen": ("initial", "transition")}
-    model = variational(3, sm.AutoregressiveGaussian(2, ridge=RIDGE), training__prior=PRIOR, **held).fit(x)
+    model = variational(
+        3, sm.AutoregressiveGaussian(2, ridge=RIDGE, background=0.0), training__prior=PRIOR, **held
+    ).fit(x)
     shift, scale = model.encoding_.affine()
     expected = evidence([(frames - shift) / scale for frames in x], 2, "full", intercept=True)
     assert model.lower_bound_ == pytest.approx(expected - 36 * np.log(scale).sum(), rel=1e-10)
@@ -248,7 +252,9 @@ def test_of_states_that_are_tied_the_bound_is_the_evidence_of_one() -> None:
 def test_of_one_feature_the_evidence_is_an_integral(kind: Any) -> None:
     """Sums over grids of the coefficient, the intercept and the logarithm of the precision."""
     x = series(1, 9, d=1)[0]
-    model = variational(1, sm.AutoregressiveGaussian(1, kind, ridge=RIDGE), training__prior=PRIOR).fit([x])
+    model = variational(1, sm.AutoregressiveGaussian(1, kind, ridge=RIDGE, background=0.0), training__prior=PRIOR).fit(
+        [x]
+    )
     shift, scale = model.encoding_.affine()
     x = ((x - shift) / scale)[:, 0]
     a, c, u = np.meshgrid(np.linspace(-4, 4, 81), np.linspace(-4, 4, 81), np.linspace(-5, 4, 61), indexing="ij")
@@ -347,7 +353,7 @@ def test_the_posterior_in_raw_units_is_that_of_raw_frames() -> None:
     """Sums of products of raw regressors and raw residuals, beside what is left of a prior that is nearly nothing."""
     x = [5 + 3 * frames for frames in series(2, 60)]
     weak = ConjugatePrior(count=1e-9, mean_count=1e-9, covariance=1e-9)
-    model = variational(1, sm.AutoregressiveGaussian(2, ridge=1e-9), training__prior=weak).fit(x)
+    model = variational(1, sm.AutoregressiveGaussian(2, ridge=1e-9, background=0.0), training__prior=weak).fit(x)
     z = np.array([regressors(frames, t, 2, intercept=True) for frames in x for t in range(2, 60)])
     y = np.concatenate([frames[2:] for frames in x])
     solution, *_ = np.linalg.lstsq(z, y, rcond=None)
@@ -360,7 +366,9 @@ def test_the_posterior_in_raw_units_is_that_of_raw_frames() -> None:
     firsts = np.concatenate([frames[:2] for frames in x])
     shift, _ = model.encoding_.affine()
     assert_allclose(after["first_mean"][0], (firsts.sum(0) + 0.1 * shift) / 4.1)
-    diagonal = variational(1, sm.AutoregressiveGaussian(2, "diag", ridge=1e-9), training__prior=weak).fit(x)
+    diagonal = variational(
+        1, sm.AutoregressiveGaussian(2, "diag", ridge=1e-9, background=0.0), training__prior=weak
+    ).fit(x)
     assert_allclose(diagonal.posterior_["precision_rate"][0], 0.5 * np.square(residual).sum(0), rtol=1e-6)
     assert_allclose(diagonal.posterior_["first_precision_shape"][0], 0.5 + 0.5 * 4)
     assert_allclose(model.covariances_[0], after["inverse_scale"][0] / 117, rtol=1e-6)
@@ -369,7 +377,7 @@ def test_the_posterior_in_raw_units_is_that_of_raw_frames() -> None:
 def test_the_posterior_of_slopes_is_that_of_raw_inputs() -> None:
     X, weak = with_inputs(series(2, 60)), ConjugatePrior(count=1e-9, mean_count=1e-9, covariance=1e-9)
     model = variational(
-        1, sm.AutoregressiveGaussian(1, ridge=1e-9), training__prior=weak, input_effects__emissions=True
+        1, sm.AutoregressiveGaussian(1, ridge=1e-9, background=0.0), training__prior=weak, input_effects__emissions=True
     )
     after = model.fit(X).posterior_
     centred = [u - model.input_scaling_.mean for u in X.inputs]
@@ -486,7 +494,7 @@ def test_streams_files_and_warm_starts_agree(training: dict[str, Any], tmp_path:
     assert again.history_["objective"].iloc[0] == pytest.approx(model.lower_bound_ / 100, rel=1e-10)
 
 
-BESIDE = sm.Columns([(sm.AutoregressiveGaussian(2, ridge=RIDGE), 1), (sm.GaussianMixture(1), 1)])
+BESIDE = sm.Columns([(sm.AutoregressiveGaussian(2, ridge=RIDGE, background=0.0), 1), (sm.GaussianMixture(1), 1)])
 
 
 @pytest.mark.parametrize("observation", [sm.AutoregressiveGaussian(2), sm.AutoregressiveGaussian(1, "tied"), BESIDE])

@@ -16,6 +16,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from scipy.special import digamma, logsumexp
+from scipy.stats import norm
 from torch.distributions import Dirichlet, Gamma, Wishart, kl_divergence
 
 import seqmodels as sm
@@ -106,12 +107,27 @@ def integrated(f: Callable[[np.ndarray], float], n: int) -> tuple[float, np.ndar
 
 @dataclass
 class Frame:
-    """A frame, the regressors of its own group of features, and the covariance of those that are not known."""
+    """A frame, the regressors of its own group of features, and the covariance of those that are not known.
+
+    With probability ``w`` it is a jump from ``last``, with a deviation of 10.
+    """
 
     x: np.ndarray
     z: np.ndarray
     spread: np.ndarray
     is_first: bool
+    last: np.ndarray
+    w: float
+
+    def with_jumps(self, regression: Regression) -> tuple[float, np.ndarray, float]:
+        """Return the same as ``under`` of a frame that may be a jump, which has no moments and counts as no frame."""
+        log_density, moments, n = self.under(regression)
+        if not self.w:
+            return log_density, moments, n
+        jump = np.log(self.w) + np.nansum(norm.logpdf(self.x, self.last, 10.0))
+        mixed = float(np.logaddexp(np.log1p(-self.w) + log_density, jump))
+        share = np.exp(np.log1p(-self.w) + log_density - mixed)
+        return mixed, share * moments, share * n
 
     def under(self, regression: Regression) -> tuple[float, np.ndarray, float]:
         """Return the expected log-density, the expected products of (z, x), and the number of frames: 1 or 0."""
@@ -139,7 +155,7 @@ Group = tuple[slice, int, str]  # features, order and form of the covariance of 
 
 
 def frames_of(
-    x: np.ndarray, group: Group, inputs: np.ndarray | None, beliefs: dict[int, tuple[np.ndarray, np.ndarray]]
+    x: np.ndarray, group: Group, inputs: np.ndarray | None, beliefs: dict[int, tuple[np.ndarray, np.ndarray]], w: float
 ) -> list[Frame]:
     columns, order, _ = group
     x, frames = x[:, columns], []
@@ -149,9 +165,10 @@ def frames_of(
             history, spread = beliefs[t]
         rest = np.append([] if inputs is None else inputs[t], 1.0)
         if t < order:
-            frames.append(Frame(x[t], np.ones(1), np.zeros((1, 1)), is_first=True))
+            frames.append(Frame(x[t], np.ones(1), np.zeros((1, 1)), True, np.zeros(x.shape[1]), w))
         else:
-            frames.append(Frame(x[t], np.append(history, rest), np.pad(spread, (0, len(rest))), is_first=False))
+            last = history[len(history) - x.shape[1] :]
+            frames.append(Frame(x[t], np.append(history, rest), np.pad(spread, (0, len(rest))), False, last, w))
     return frames
 
 
@@ -179,7 +196,7 @@ def step(q: Posterior, prior: Posterior, data: list[list[list[Frame]]], kinds: l
     sums = [[[0.0, 0.0] for _ in range(3)] for _ in data]  # moments and counts of two states and of first steps
     bound = 0.0
     for i in range(len(data[0])):
-        each = [[[f.under(q.first[g] if f.is_first else q.groups[g][k]) for f in of_group[i]] for k in (0, 1)]
+        each = [[[f.with_jumps(q.first[g] if f.is_first else q.groups[g][k]) for f in of_group[i]] for k in (0, 1)]
                 for g, of_group in enumerate(data)]  # fmt: skip
         log_b = np.array([[sum(of[k][t][0] for of in each) for k in (0, 1)] for t in range(LENGTH)])
         paths = np.array(list(itertools.product((0, 1), repeat=LENGTH)))
@@ -266,15 +283,58 @@ GIVEN = {"input_effects__emissions": True}
 CASES: dict[str, tuple[Any, list[Group], bool, bool]] = {  # observation, groups, has inputs, misses values
     "gaussian given inputs": (sm.GaussianMixture(1), [(WHOLE, 0, "diag")], True, False),
     "full gaussian given inputs": (sm.GaussianMixture(1, "full"), [(WHOLE, 0, "full")], True, True),
-    "autoregression given inputs": (sm.AutoregressiveGaussian(1, ridge=RIDGE), [(WHOLE, 1, "full")], True, False),
-    "diagonal given inputs": (sm.AutoregressiveGaussian(2, "diag", ridge=RIDGE), [(WHOLE, 2, "diag")], True, False),
-    "missing": (sm.AutoregressiveGaussian(1, ridge=RIDGE), [(WHOLE, 1, "full")], False, True),
-    "diagonal missing": (sm.AutoregressiveGaussian(2, "diag", ridge=RIDGE), [(WHOLE, 2, "diag")], False, True),
-    "tied missing": (sm.AutoregressiveGaussian(2, "tied", ridge=RIDGE), [(WHOLE, 2, "tied")], False, True),
-    "tied": (sm.AutoregressiveGaussian(1, "tied", ridge=RIDGE), [(WHOLE, 1, "tied")], False, False),
-    "tied given inputs": (sm.AutoregressiveGaussian(1, "tied", ridge=RIDGE), [(WHOLE, 1, "tied")], True, False),
+    "autoregression given inputs": (
+        sm.AutoregressiveGaussian(1, ridge=RIDGE, background=0.0),
+        [(WHOLE, 1, "full")],
+        True,
+        False,
+    ),
+    "diagonal given inputs": (
+        sm.AutoregressiveGaussian(2, "diag", ridge=RIDGE, background=0.0),
+        [(WHOLE, 2, "diag")],
+        True,
+        False,
+    ),
+    "missing": (sm.AutoregressiveGaussian(1, ridge=RIDGE, background=0.0), [(WHOLE, 1, "full")], False, True),
+    "diagonal missing": (
+        sm.AutoregressiveGaussian(2, "diag", ridge=RIDGE, background=0.0),
+        [(WHOLE, 2, "diag")],
+        False,
+        True,
+    ),
+    "tied missing": (
+        sm.AutoregressiveGaussian(2, "tied", ridge=RIDGE, background=0.0),
+        [(WHOLE, 2, "tied")],
+        False,
+        True,
+    ),
+    "tied": (sm.AutoregressiveGaussian(1, "tied", ridge=RIDGE, background=0.0), [(WHOLE, 1, "tied")], False, False),
+    "tied given inputs": (
+        sm.AutoregressiveGaussian(1, "tied", ridge=RIDGE, background=0.0),
+        [(WHOLE, 1, "tied")],
+        True,
+        False,
+    ),
+    "jumps": (sm.AutoregressiveGaussian(1, ridge=RIDGE, background=0.1), [(WHOLE, 1, "full")], False, False),
+    "jumps given inputs": (
+        sm.AutoregressiveGaussian(2, "diag", ridge=RIDGE, background=0.1),
+        [(WHOLE, 2, "diag")],
+        True,
+        False,
+    ),
+    "jumps, missing": (
+        sm.AutoregressiveGaussian(2, "tied", ridge=RIDGE, background=0.1),
+        [(WHOLE, 2, "tied")],
+        False,
+        True,
+    ),
     "columns": (
-        sm.Columns([(sm.AutoregressiveGaussian(2, ridge=RIDGE), 2), (sm.AutoregressiveGaussian(1, ridge=RIDGE), 1)]),
+        sm.Columns(
+            [
+                (sm.AutoregressiveGaussian(2, ridge=RIDGE, background=0.0), 2),
+                (sm.AutoregressiveGaussian(1, ridge=RIDGE, background=0.0), 1),
+            ]
+        ),
         [(WHOLE, 2, "full"), (slice(2, 3), 1, "full")],
         False,
         False,
@@ -306,8 +366,9 @@ def test_every_step_is_that_of_the_plain_program(name: str) -> None:
         [[prior_of(d, d * p, n_inputs, kind) for _ in (0, 1)] for d, (_, p, kind) in zip(sizes, groups, strict=True)],
         [prior_of_first(d, kind) for d, (_, _, kind) in zip(sizes, groups, strict=True)],
     )
+    w = getattr(observation, "background", 0.0)
     data = [
-        [frames_of(x[i], group, inputs[i] if has_inputs else None, beliefs[i]) for i in range(2)] for group in groups
+        [frames_of(x[i], group, inputs[i] if has_inputs else None, beliefs[i], w) for i in range(2)] for group in groups
     ]
     bounds = []
     for _ in range(STEPS + 1):
