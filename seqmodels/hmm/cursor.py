@@ -407,8 +407,9 @@ class HMMCursor(ChainCursor[HMMState]):
         Each is conditional on the sequence having that step, and is the mixture of what the states emit, weighted with
         ``p(z_T+h | x_1 .. x_T) = p(z_T | x_1 .. x_T) A^h``, where A are the transitions. An autoregression of one state
         is Gaussian at every step, also where values of its past are missing; with a background it is a mixture of two
-        Gaussians from the second step on, of which that of paths with a jump has only the right mean and covariance. Return None where there is no closed form,
-        which is for an autoregression of several states, or after fewer steps than its order.
+        Gaussians from the second step on, of which that of paths with a jump has only the right mean and covariance.
+        Return None where there is no closed form, which is for an autoregression of several states, or after fewer
+        steps than its order.
 
         Args:
             state: state of the cursor after the steps so far.
@@ -500,12 +501,12 @@ class HMMCursor(ChainCursor[HMMState]):
 
 
 class GaussianStep(NamedTuple):
-    """The distribution of a step ahead of each of n sequences, a mixture of M Gaussians.
+    """The distribution of a step ahead of each of n sequences, a mixture of M Gaussians of D features.
 
     Attributes:
-        log_weights: ``(n, M)``.
-        means: ``(n, M, D)``.
-        covariances: ``(n, M, D, D)``.
+        log_weights: logarithms of the weights of the Gaussians, ``(n, M)``.
+        means: their means, ``(n, M, D)``.
+        covariances: their covariance matrices, ``(n, M, D, D)``.
     """
 
     log_weights: Tensor

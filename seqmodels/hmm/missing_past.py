@@ -4,10 +4,10 @@ The density of a frame in a state needs the p frames before it. Missing values a
 earlier observed values, ``N(m, P)``, under an autoregression fitted to the data as if they had one state. m and P are
 functions of the observed past alone, so that the densities of all frames multiply to one probability of the observed
 values. A single state without a background is its own filter, so that this is exactly the probability of a vector
-autoregression, and EM smooths: it uses the distribution of missing values given the whole sequence (Durbin and Koopman 2012, *Time series
-analysis by state space methods*, sections 4.4 and 4.10; Shumway and Stoffer 1982). Several states, and the background
-of one, differ in their predictions from the past but share the beliefs about it, because the exact beliefs would be a
-mixture with a component for every path of states, or of jumps, through a gap.
+autoregression, and EM smooths: it uses the distribution of missing values given the whole sequence (Durbin and Koopman
+2012, *Time series analysis by state space methods*, sections 4.4 and 4.10; Shumway and Stoffer 1982). Several states,
+and the background of one, differ in their predictions from the past but share the beliefs about it, because the exact
+beliefs would be a mixture with a component for every path of states, or of jumps, through a gap.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from seqmodels.common.parameters import Floor, NotNegativeFloat, PositiveInt, refuse_wrong_arguments
 from seqmodels.observations import gaussian
@@ -47,8 +48,8 @@ class AutoregressiveGaussian(Observation):
             nats, where the regression alone may lose thousands; other steps lose ``-log(1 - w)`` nats each. EM gives
             steps that are probably jumps little weight. The first steps jump from the mean of the training data. It is
             not learned, and ``coefficients_``, ``intercepts_`` and ``covariances_`` do not include it. 0 is the
-            regression alone, ordinary least squares with one state. Compare the additive contamination in Huber (1964),
-            *Robust estimation of a location parameter*.
+            regression alone, ordinary least squares with one state. Compare the gross errors of Huber (1964), *Robust
+            estimation of a location parameter*.
 
     The output parameters of a state are the coefficients (D × pD, for D features), the intercept (D), the numbers that
     describe the innovations' covariance, and the mean and the covariance of the first steps
@@ -185,8 +186,6 @@ class AutoregressiveGaussian(Observation):
         Args:
             log_density, log_background: as in ``with_background``.
         """
-        if not self.background:
-            return torch.ones_like(log_density)
         return torch.sigmoid(log_density + math.log1p(-self.background) - log_background)
 
     def log_background(self, x: Tensor, past: Tensor | None) -> Tensor:
@@ -406,10 +405,8 @@ class AutoregressiveGaussian(Observation):
         mean, shape, covariance_type = self._conditional(output_parameters, len(shift), past)  # (K, D), (K, S)
         if self.background:
             centre, log_variance = (each.to(mean).expand_as(mean) for each in self._jump(past))
-            below = shape.shape[-1] - len(shift)  # of a full factor, zero
-            broad = (
-                log_variance if covariance_type == "diag" else torch.nn.functional.pad(-0.5 * log_variance, (0, below))
-            )
+            below = shape.shape[-1] - len(shift)  # numbers below the diagonal of the precision's factor, if it is full
+            broad = log_variance if covariance_type == "diag" else pad(-0.5 * log_variance, (0, below))
             mean, shape = torch.cat([mean, centre]), torch.cat([shape, broad])  # (2 K, ...)
             both = log_weights + math.log1p(-self.background), log_weights + math.log(self.background)
             log_weights = torch.cat(both)

@@ -8,8 +8,8 @@ a few pseudo-frames of the whole data; EM leaves it as it is.
 Where values of a frame or of its past are missing, ``(past, x)`` is Gaussian in each state given the observed values,
 and expected products replace the products.
 
-With a background, a frame counts in the sums of a state with the probability that it follows the state's regression. The
-background has no parameters, so that its density of each frame is computed once.
+With a background, a frame counts in the sums of a state with the probability that it follows the state's regression.
+The background has no parameters, so that its density of each frame is computed once.
 """
 
 from __future__ import annotations
@@ -205,29 +205,15 @@ class AutoregressiveEmission(Emission):
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         assert past is not None
-        design, share = self.weighted(table, x, past) if memo is None else memo
+        if memo is None and self.observation.background:
+            _, memo = self.evaluate(table, x, past, torch.float64, Scratch())
+        design, share = memo or (self._design(x, past), None)
         gamma = gamma if share is None else gamma * share.to(gamma.dtype)
         of_complete = gamma if design.incomplete is None else gamma[~design.incomplete]
         sums = self._sums_of_complete(design, of_complete)
         for frames in self._incomplete_frames(design, x, past, len(table)):
             sums += self._expected_statistics(table, frames, gamma)
         return (sums,)
-
-    def weighted(self, table: Tensor, x: Tensor, past: Tensor) -> WeightedDesign:
-        """Return N frames with the probability that each follows the regression of each state.
-
-        Args:
-            table: P output parameters of each of K states, ``(K, P)``.
-            x: N encoded frames, ``(N, D)``.
-            past: the p frames before each frame, ``(N, p, D)``.
-        """
-        design = self._design(x, past)
-        if design.log_background is None:
-            return WeightedDesign(design, None)
-        log_b = empty_by_state(len(table), len(x), torch.float64, x.device)
-        log_b = self.of_regressions(table, x, past, design, log_b)
-        share = add_background(log_b, design.log_background, self.observation.background, Scratch())
-        return WeightedDesign(design, share)
 
     def _incomplete_frames(
         self, design: RegressionDesign, x: Tensor, past: Tensor, n_states: int
