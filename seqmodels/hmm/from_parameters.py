@@ -23,6 +23,7 @@ from seqmodels.hmm.learning.chain_arguments import ChainInputEffects
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import (
+    AutoregressiveGaussian,
     Bernoulli,
     Categorical,
     Columns,
@@ -127,7 +128,8 @@ def table_of_parameters(
         k: number of states, K.
         parameters: arrays by the names of the attributes of a fitted model, without the final ``_``. The weights of
             mixtures of one component may be left out.
-        encoding: encoding of the data, or None for one that leaves features in their units.
+        encoding: encoding of the data, or None for one that leaves features in their units; those of an autoregression
+            are then standardised by the mean and deviations of its first steps.
         observation: the observation.
 
     Raises:
@@ -142,6 +144,10 @@ def table_of_parameters(
     if encoding is None:
         default = default_encoding("symbols" if observation.emits == "symbols" else "vectors", observation, size)
         encoding = default.restore({"size": size}) if isinstance(default, Symbols) else _identity(default, size)
+        if isinstance(observation, AutoregressiveGaussian):  # whose background is in units of standardised data
+            variances = given["first_covariance_"]
+            deviations = np.sqrt(np.diagonal(variances) if variances.ndim == 2 else variances)
+            encoding = Standardize().restore({"mean": given["first_mean_"], "scale": deviations})
     shift, scale = _units(encoding, size)
     table = emission.table_of_raw(_completed(given, emission.example_of_raw(k)), shift, scale)
     _check_in_range(given, emission.raw_parameters(table, shift, scale))

@@ -98,7 +98,8 @@ class HMM(HiddenChainModel):
     ``transition_ (K, K)``, ``final_ (K,)`` (under ``length="stop"``, where ``transition_.sum(1) + final_ == 1``) and
     the parameters of the observation. These are for ``GaussianMixture`` ``weights_ (K, M)``, ``means_ (K, M, D)`` and
     ``covariances_ (K, M, D)``, ``(K, M, D, D)`` (full) or ``(D, D)`` (tied); for ``Categorical`` ``emission_ (K, V)``;
-    for ``AutoregressiveGaussian`` ``coefficients_ (K, D, pD)``, ``intercepts_`` and ``covariances_``. ``starts_`` is a
+    for ``AutoregressiveGaussian`` ``coefficients_ (K, D, pD)``, ``intercepts_`` and ``covariances_``, and of the first
+    p steps, which all states share, ``first_mean_ (D,)`` and ``first_covariance_``. ``starts_`` is a
     data frame with a row for each start and the columns ``start``, ``objective``, ``log_prob`` (both in nats per unit),
     ``floor_hits`` (variances on their lower bound) and ``chosen``. The last row of ``history_`` has the range of their
     objectives, ``starts_range``. ``shared_autoregression_`` is the encoded autoregression by which an autoregressive

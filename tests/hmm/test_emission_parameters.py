@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,10 @@ CASES: list[tuple[Observation, list[np.ndarray]]] = [
     (ZeroInflated(sm.Poisson()), [np.where(RNG.random(x.shape) < 0.4, 0.0, x) for x in COUNTS]),
     (Rounded(sm.GaussianMixture(1), width=[0.5, 5.0]), [np.rint(x / [0.5, 5.0]) * [0.5, 5.0] for x in REALS]),
     (IntervalCensored(sm.GaussianMixture(1)), [np.hstack([x[:, :1] + [0, 1], x[:, 1:] + [0, 20]]) for x in REALS]),
+    (sm.AutoregressiveGaussian(2, background=0.0), REALS),
+    (sm.AutoregressiveGaussian(1, "diag", background=0.0), REALS),
+    (sm.AutoregressiveGaussian(1, "tied", background=0.0), REALS),
+    (sm.AutoregressiveGaussian(1, background=0.05), REALS),
     (sm.Categorical(), [x[:, 0].astype(int) % 4 for x in COUNTS]),
     (
         sm.Columns([(sm.GaussianMixture(1), 2), (Gamma(), 1), (sm.GaussianMixture(2, "full"), 1)]),
@@ -74,7 +79,8 @@ def test_a_fitted_model_is_its_attributes(observation: Observation, data: list[n
     assert_allclose(again.log_prob(data), model.log_prob(data), rtol=1e-9)
     for name, values in given.items():
         assert_allclose(getattr(again, f"{name}_"), values, rtol=1e-9)
-    if "spherical" not in repr(observation):  # spheres in some units are none in others
+    # Spheres in some units are none in others, and a background is as wide as the units say.
+    if "spherical" not in repr(observation) and not getattr(observation, "background", 0.0):
         own_units = sm.HMM.from_parameters(**chain, emission_parameters=given, dtype="float64", start="free")
         assert_allclose(own_units.log_prob(data), model.log_prob(data), rtol=1e-8)
 
@@ -121,6 +127,25 @@ def test_durations_and_jumps_take_them_too() -> None:
     assert_allclose(jumps.log_prob(timed), either.log_prob([x]), rtol=1e-9)
 
 
+def test_an_autoregression_by_its_parameters_is_scipys() -> None:
+    given = {
+        "coefficients": [[[0.2, 0.7]]],
+        "intercepts": [[1.0]],
+        "covariances": [[[4.0]]],
+        "first_mean": [10.0],
+        "first_covariance": [[25.0]],
+    }
+    observation = sm.AutoregressiveGaussian(2, background=0.1)
+    model = sm.HMM.from_parameters([1.0], [[1.0]], observation=observation, emission_parameters=given, dtype="float64")
+    x = np.array([12.0, 7.0, 9.0, 300.0])
+    centres = [(10.0, 25.0, 10.0)] * 2 + [(0.2 * a + 0.7 * b + 1, 4.0, b) for a, b in pairwise(x[:-1])]
+    expected = [
+        np.log(0.9 * scipy.stats.norm.pdf(v, m, np.sqrt(s)) + 0.1 * scipy.stats.norm.pdf(v, last, 50.0))
+        for v, (m, s, last) in zip(x, centres, strict=True)
+    ]  # the background's deviation is ten of the first steps'
+    assert_allclose(model.log_prob_steps([x[:, None]])[0], expected, rtol=1e-10)
+
+
 SHAPES = {"shapes": [[2.0], [5.0]], "rates": [[0.1], [4.0]]}
 
 
@@ -135,17 +160,9 @@ SHAPES = {"shapes": [[2.0], [5.0]], "rates": [[0.1], [4.0]]}
         ({"emission_parameters": {**SHAPES, "rates": [[0.1], [-4.0]]}, "observation": Gamma()}, "rates has values"),
         ({"emission_parameters": {**SHAPES, "rates": [[0.1], [np.nan]]}, "observation": Gamma()}, "rates"),
         ({"emission_parameters": {"emission": [[0.5, 0.4], [0.5, 0.5]]}, "observation": sm.Categorical()}, "sum to 1"),
-        ({"emission_parameters": {"coefficients": [[[0.5]]] * 2}, "observation": sm.AutoregressiveGaussian()}, "has"),
         (
-            {
-                "emission_parameters": {
-                    "coefficients": [[[0.5]]] * 2,
-                    "intercepts": [[0.0]] * 2,
-                    "covariances": [[[1.0]]] * 2,
-                },
-                "observation": sm.AutoregressiveGaussian(),
-            },
-            "not all of them",
+            {"emission_parameters": {"coefficients": [[[0.5]]] * 2}, "observation": sm.AutoregressiveGaussian()},
+            "first_",
         ),
     ],
 )

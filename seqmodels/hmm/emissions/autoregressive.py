@@ -523,21 +523,43 @@ class AutoregressiveEmission(Emission):
         return n_states * regression + n_shapes * shape + self.size + shape
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
-        matrix, intercept, shape, *_ = (t.cpu() for t in self.observation.unpack(table, self.size))
-        floor = self.observation.min_covariance
+        parts = (t.cpu() for t in self.observation.unpack(table, self.size))
+        matrix, intercept, shape, first_mean, first_shape = parts
         order = self.observation.order
         coefficients = matrix.numpy() * scale[:, None] / np.tile(scale, order)
-        if self.diagonal:
-            covariances = gaussian.variances_of_shape(shape, floor).numpy() * scale**2
-        else:
-            covariances = gaussian.covariance_of_shape(shape, self.size, floor).numpy() * np.outer(scale, scale)
-            if self.observation.covariance_type == "tied":
-                covariances = covariances[0]
+        covariances = self._raw_covariances(shape, scale)
         return {
             "coefficients_": coefficients,
             "intercepts_": intercept.numpy() * scale + shift - coefficients @ np.tile(shift, order),
-            "covariances_": covariances,
+            "covariances_": covariances[0] if self.observation.covariance_type == "tied" else covariances,
+            "first_mean_": first_mean[0].numpy() * scale + shift,
+            "first_covariance_": self._raw_covariances(first_shape[0], scale),
         }
+
+    def _raw_covariances(self, shape: Tensor, scale: np.ndarray) -> np.ndarray:
+        """Return the variances ``(..., D)`` or covariances ``(..., D, D)`` that the numbers ``shape`` describe, raw."""
+        floor = self.observation.min_covariance
+        if self.diagonal:
+            return np.asarray(gaussian.variances_of_shape(shape, floor).numpy() * scale**2)
+        return np.asarray(gaussian.covariance_of_shape(shape, self.size, floor).numpy() * np.outer(scale, scale))
+
+    def table_of_raw(self, raw: Mapping[str, np.ndarray], shift: np.ndarray, scale: np.ndarray) -> Tensor:
+        units = scale**2 if self.diagonal else np.outer(scale, scale)
+        past, of_past = (np.tile(each, self.observation.order) for each in (shift, scale))
+        coefficients, k = raw["coefficients_"], len(raw["coefficients_"])
+        intercepts = (raw["intercepts_"] - shift + coefficients @ past) / scale
+        shape, first_shape = (
+            covariance.log() if self.diagonal else gaussian.shape_of_covariance(covariance)
+            for covariance in (torch.as_tensor(raw[name] / units) for name in ("covariances_", "first_covariance_"))
+        )
+        first_mean = torch.as_tensor((raw["first_mean_"] - shift) / scale)
+        return self.observation.pack(
+            torch.as_tensor(coefficients * of_past / scale[:, None]),
+            torch.as_tensor(intercepts),
+            shape.expand(k, -1),
+            first_mean.expand(k, -1),
+            first_shape.expand(k, -1),
+        )
 
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
