@@ -85,6 +85,7 @@ MOST_LAYERS = 10_000  # that are made within seconds
 MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: a smaller network is made without a look at memory
 ROWS_PER_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
 SYMBOLS_AT_ONCE = 1 << 20  # that are counted, of those on disk
+BACKGROUND = 0.005  # weight of the broad Gaussian that bounds what a step costs that a network did not foresee
 VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out part are cut, to be scored side by side
 
 
@@ -93,8 +94,10 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     """A sequence model that consists of a network and an observation, trained by gradient on the log-likelihood.
 
     The network maps the earlier steps of a sequence to a hidden state; the observation is the distribution of the next
-    step given the hidden state. To add one, subclass with the network's own hyperparameters and define ``_network``,
-    ``_windowing``, ``_bptt_steps`` and ``_carries_state``.
+    step given the hidden state. ``observation="auto"`` is ``Categorical`` for symbols, and for vectors
+    ``GaussianMixture(4, "full", background=0.005)``, whose broad background bounds what a step costs that the network
+    did not foresee; other steps lose 0.005 nats each. To add a model, subclass with the network's own hyperparameters
+    and define ``_network``, ``_windowing``, ``_bptt_steps`` and ``_carries_state``.
 
     Args:
         d_model: width of the hidden state.
@@ -160,7 +163,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return chosen_inputs(self.inputs, names)
 
     def _default_observation(self, kind: Kind) -> Observation:
-        return GaussianMixture(n_components=4, covariance_type="full") if kind == "vectors" else Categorical()
+        return GaussianMixture(4, "full", background=BACKGROUND) if kind == "vectors" else Categorical()
 
     def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
         if seconds is None and steps is None:

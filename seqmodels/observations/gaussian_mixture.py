@@ -33,6 +33,9 @@ SHAPE_TYPES: dict[str, ShapeType] = {
     "lowrank": "lowrank",
 }
 BACKGROUND_COVARIANCE = 10.0  # in variances of the training frames
+LOG_UNIT = math.log(
+    2 * math.pi * BACKGROUND_COVARIANCE
+)  # of a feature of the background: -2 log of its largest density
 EM_TYPES = ("diag", "spherical", "full", "tied")  # covariance types that EM can fit
 
 
@@ -231,13 +234,19 @@ class GaussianMixture(Observation):
         return torch.cat([log_weights, means.flatten(-2), numbers], dim=-1)
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        log_weights, means, shapes = self.unpack_all(output_parameters, x.shape[-1])
+        log_weights, means, shapes = self.unpack(output_parameters, x.shape[-1])
         density = gaussian.log_density(x.unsqueeze(-2), means, shapes, self.shape_type, self.min_covariance)
-        return torch.logsumexp(log_weights + density, dim=-1)
+        log_prob = torch.logsumexp(log_weights + density, dim=-1)
+        if not self.background:
+            return log_prob
+        # By itself, because the components are matrices where they are full.
+        terms = -0.5 * (x.square() / BACKGROUND_COVARIANCE + LOG_UNIT)
+        broad = torch.where(torch.isnan(x), 0.0, terms).sum(-1)
+        return torch.logaddexp(log_prob + math.log1p(-self.background), broad + math.log(self.background))
 
     def step_log_prob(self, output_parameters: np.ndarray, x: np.ndarray) -> float:
         m, size = self.n_components, len(x)
-        if self.covariance_type in ("diag", "full") and not self.background and type(self) is GaussianMixture:
+        if self.covariance_type in ("diag", "full") and type(self) is GaussianMixture:
             logits, means, shapes = (
                 output_parameters[:m],
                 output_parameters[m : m + m * size],
@@ -251,6 +260,10 @@ class GaussianMixture(Observation):
                 self.min_covariance,
             )
             nats = _log_sum_exp(logits + density) - _log_sum_exp(logits)
+            if self.background:
+                broad = math.log(self.background) - 0.5 * (float(x @ x) / BACKGROUND_COVARIANCE + size * LOG_UNIT)
+                nats += math.log1p(-self.background)
+                nats = max(nats, broad) + math.log1p(math.exp(-abs(nats - broad)))
             if math.isfinite(nats):
                 return nats
         return super().step_log_prob(output_parameters, x)  # which sums out missing values

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+import scipy.stats
 
 import seqmodels as sm
 from seqmodels.encodings.examples import Example
@@ -245,3 +248,21 @@ def test_optimisers_and_schedules_are_saved_and_searched(tmp_path):
     assert repr(loaded.training.optimizer) == repr(model.training.optimizer)
     assert loaded.get_params()["training__schedule__final"] == 0.2
     assert model.clone().set_params(training__schedule__final=0.3).training.schedule.final == 0.3
+
+
+def test_a_step_that_a_network_did_not_foresee_costs_no_more_than_the_background_says() -> None:
+    rng = np.random.default_rng(0)
+    x = np.sin(np.arange(60) / 5)[:, None] + 0.05 * rng.normal(size=(60, 1))
+    jump = x.copy()
+    jump[40] += 30.0
+    network: dict[str, Any] = {"d_model": 8, "max_steps": 60, "encoding": sm.Standardize(), "dtype": "float64"}
+    robust = sm.GRU(**network).fit([x])
+    assert robust.observation_.get_params() == sm.GaussianMixture(4, "full", background=0.005).get_params()
+    shift, scale = (float(each[0]) for each in robust.encoding_.affine())
+    broad = scipy.stats.norm.logpdf(jump[:, 0], shift, np.sqrt(10) * scale) + np.log(0.005)
+    steps = robust.log_prob_steps([jump])[0]
+    assert (steps > broad - 1e-9).all()
+    plain = sm.GRU(**network, observation=sm.GaussianMixture(4, "full")).fit([x])
+    assert plain.log_prob_steps([jump])[0][40] < broad[40] - 100
+    stream = robust.stream()
+    np.testing.assert_allclose([stream.update(frame) for frame in jump], steps, rtol=1e-9)
