@@ -26,8 +26,8 @@ from seqmodels.inference.chains.log_weights import finite, relative_to_largest
 from seqmodels.inference.chains.parallel_segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import AutoregressiveGaussian, GaussianMixture
-from seqmodels.observations.autoregressive import BACKGROUND_VARIANCE
 from seqmodels.observations.gaussian import shape_of_covariance
+from seqmodels.observations.gaussian_mixture import BACKGROUND_COVARIANCE
 
 if TYPE_CHECKING:
     from seqmodels.hmm.chain_in_loops import ChainInLoops, FrameDensities
@@ -536,7 +536,7 @@ def gaussian_steps(
     shift = torch.eye(width, dtype=torch.float64, device=past.device)[size:]  # the steps kept, one place further back
     regression = torch.cat([shift, matrix]), intercept, noise
     last = torch.eye(width, dtype=torch.float64, device=past.device)[-size:]
-    jump = torch.cat([shift, last]), torch.zeros_like(intercept), BACKGROUND_VARIANCE * torch.eye(size).to(noise)
+    jump = torch.cat([shift, last]), torch.zeros_like(intercept), BACKGROUND_COVARIANCE * torch.eye(size).to(noise)
 
     def moved(mean: Tensor, covariance: Tensor, by: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         transition, constant, added = by

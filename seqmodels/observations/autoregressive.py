@@ -16,8 +16,7 @@ from torch.nn.functional import pad
 from seqmodels.common.parameters import Floor, NotNegativeFloat, PositiveInt, refuse_wrong_arguments
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import FullConditionals, Observation, full_conditionals_of_mixture
-
-BACKGROUND_VARIANCE = 100.0  # of the background's jumps, in units of the standardised data
+from seqmodels.observations.gaussian_mixture import BACKGROUND_COVARIANCE
 
 
 @dataclass(eq=False, repr=False)
@@ -43,8 +42,8 @@ class AutoregressiveGaussian(Observation):
         intercept: False fixes c at zero in encoded units, for an HMM only. The regression then passes through the mean
             of the training data, or through zero with ``encoding=Standardize(with_mean=False)``.
         background: fixed probability w that a step is a jump that no regression foresees, the same in all states:
-            ``x_t ~ (1 - w) N(A past + c, Σ) + w N(x_{t-1}, 100 I)``, in units of the standardised data, in which 1 is
-            the standard deviation of a feature. It bounds what a jump costs: one of 30 standard deviations some 15
+            ``x_t ~ (1 - w) N(A past + c, Σ) + w N(x_{t-1}, 10 I)``, in units of the standardised data, in which 1 is
+            the standard deviation of a feature. It bounds what a jump costs: one of 30 standard deviations some 55
             nats, where the regression alone may lose thousands; other steps lose ``-log(1 - w)`` nats each. EM gives
             steps that are probably jumps little weight. The first steps jump from the mean of the training data. It is
             not learned, and ``coefficients_``, ``intercepts_`` and ``covariances_`` do not include it. 0 is the
@@ -212,7 +211,7 @@ class AutoregressiveGaussian(Observation):
         known = past[..., : self.order, :]
         has_past = ~torch.isnan(known).flatten(-2).any(-1, keepdim=True)
         centre = torch.where(has_past, known[..., -1, :], 0.0)
-        return centre, torch.full_like(centre, math.log(BACKGROUND_VARIANCE))
+        return centre, torch.full_like(centre, math.log(BACKGROUND_COVARIANCE))
 
     def has_full_conditionals(self, size: int) -> bool:
         return True

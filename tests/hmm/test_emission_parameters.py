@@ -137,12 +137,12 @@ def test_an_autoregression_by_its_parameters_is_scipys() -> None:
     }
     observation = sm.AutoregressiveGaussian(2, background=0.1)
     model = sm.HMM.from_parameters([1.0], [[1.0]], observation=observation, emission_parameters=given, dtype="float64")
-    x = np.array([12.0, 7.0, 9.0, 300.0])
+    x = np.array([12.0, 7.0, 9.0, 90.0])
     centres = [(10.0, 25.0, 10.0)] * 2 + [(0.2 * a + 0.7 * b + 1, 4.0, b) for a, b in pairwise(x[:-1])]
     expected = [
-        np.log(0.9 * scipy.stats.norm.pdf(v, m, np.sqrt(s)) + 0.1 * scipy.stats.norm.pdf(v, last, 50.0))
+        np.log(0.9 * scipy.stats.norm.pdf(v, m, np.sqrt(s)) + 0.1 * scipy.stats.norm.pdf(v, last, 5 * np.sqrt(10)))
         for v, (m, s, last) in zip(x, centres, strict=True)
-    ]  # the background's deviation is ten of the first steps'
+    ]  # the background has ten times the variance of the first steps
     assert_allclose(model.log_prob_steps([x[:, None]])[0], expected, rtol=1e-10)
 
 

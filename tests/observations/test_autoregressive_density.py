@@ -195,7 +195,7 @@ def with_jumps(x: np.ndarray, past: np.ndarray, kind: CovarianceType) -> float:
     covariance, centre = (SIGMA if begun else FIRST_SIGMA)[kind], past[1] if begun else np.zeros(D)
     each = [
         stats.multivariate_normal(m[seen], c[np.ix_(seen, seen)]).pdf(x[seen])
-        for m, c in ((mean, covariance), (centre, 100 * np.eye(D)))
+        for m, c in ((mean, covariance), (centre, 10 * np.eye(D)))
     ]
     return math.log((1 - W) * each[0] + W * each[1])
 
@@ -204,7 +204,7 @@ def with_jumps(x: np.ndarray, past: np.ndarray, kind: CovarianceType) -> float:
 def test_with_a_background_the_density_is_that_of_a_step_or_a_jump(kind: CovarianceType) -> None:
     observation, output_parameters = var(kind, W)
     x = simulated()
-    x[5] += 40.0
+    x[5] += 20.0
     x[7, 1] = np.nan
     padded = np.concatenate([np.full((P, D), np.nan), x])
     past = np.stack([padded[t : t + P] for t in range(len(x))])
@@ -226,7 +226,7 @@ def test_an_uncertain_past_moves_the_regression_and_not_the_jumps(kind: Covarian
     mean = A1 @ x[1].numpy() + A2 @ x[0].numpy() + INTERCEPT
     matrix = np.concatenate([A2, A1], axis=1)
     regression = stats.multivariate_normal(mean, SIGMA[kind] + 0.3 * matrix @ matrix.T).pdf(x[P])
-    jump = stats.multivariate_normal(x[1], 100 * np.eye(D)).pdf(x[P])
+    jump = stats.multivariate_normal(x[1], 10 * np.eye(D)).pdf(x[P])
     found = float(observation.log_prob(output_parameters, x[P], past))
     assert found == pytest.approx(math.log((1 - W) * regression + W * jump), rel=1e-10)
 
@@ -252,7 +252,9 @@ def test_pyros_distribution_and_draws_have_the_background(kind: CovarianceType, 
     centre = float(past[0, 1, 0]) if begun else 0.0
 
     def cdf(value: np.ndarray) -> np.ndarray:
-        return np.asarray((1 - W) * stats.norm.cdf(value, mean, deviation) + W * stats.norm.cdf(value, centre, 10.0))
+        return np.asarray(
+            (1 - W) * stats.norm.cdf(value, mean, deviation) + W * stats.norm.cdf(value, centre, math.sqrt(10))
+        )
 
     assert stats.kstest(drawn, cdf).pvalue > 0.01
 
@@ -267,7 +269,7 @@ def test_a_jump_costs_tens_of_nats_and_other_steps_a_thousandth() -> None:
         for w in (AutoregressiveGaussian().background, 0.0)
     )
     steps, of_plain = (model.log_prob_steps([jumps])[0] for model in (robust, plain))
-    assert steps[280] > -25
+    assert steps[280] > -60
     assert of_plain[280] < -10_000
     assert of_plain[:280].mean() - steps[:280].mean() == pytest.approx(0.001, abs=2e-4)
 

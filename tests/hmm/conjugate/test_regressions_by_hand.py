@@ -109,7 +109,7 @@ def integrated(f: Callable[[np.ndarray], float], n: int) -> tuple[float, np.ndar
 class Frame:
     """A frame, the regressors of its own group of features, and the covariance of those that are not known.
 
-    With probability ``w`` it is a jump from ``last``, with a deviation of 10.
+    With probability ``w`` it is a jump from ``last``, with a variance of 10.
     """
 
     x: np.ndarray
@@ -124,7 +124,7 @@ class Frame:
         log_density, moments, n = self.under(regression)
         if not self.w:
             return log_density, moments, n
-        jump = np.log(self.w) + np.nansum(norm.logpdf(self.x, self.last, 10.0))
+        jump = np.log(self.w) + np.nansum(norm.logpdf(self.x, self.last, np.sqrt(10)))
         mixed = float(np.logaddexp(np.log1p(-self.w) + log_density, jump))
         share = np.exp(np.log1p(-self.w) + log_density - mixed)
         return mixed, share * moments, share * n

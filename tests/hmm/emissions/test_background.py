@@ -37,7 +37,7 @@ def plain_em(
     """Weighted least squares by turns with the probability that each step follows the regression ``x ≈ B z``."""
     penalty = np.diag([RIDGE] * n_penalised + [0.0] * (z.shape[1] - n_penalised))
     (b, covariance), objective = start, []
-    jump = np.array([W * stats.multivariate_normal(m, 100 * np.eye(D)).pdf(v) for m, v in zip(last, x, strict=True)])
+    jump = np.array([W * stats.multivariate_normal(m, 10 * np.eye(D)).pdf(v) for m, v in zip(last, x, strict=True)])
     for _ in range(n_steps):
         follows = (1 - W) * np.array(
             [stats.multivariate_normal(b @ u, covariance).pdf(v) for u, v in zip(z, x, strict=True)]
@@ -146,7 +146,7 @@ def test_steps_ahead_have_the_moments_of_all_paths() -> None:
                 a = np.concatenate([np.eye(4)[2:], rows])
                 mean, spread = a @ mean, a @ spread @ a.T
                 mean[2:] += 0.0 if jump else np.array([1.0, -2.0])
-                spread[2:, 2:] += 100 * np.eye(2) if jump else noise.numpy()
+                spread[2:, 2:] += 10 * np.eye(2) if jump else noise.numpy()
             mean, spread = mean[2:], spread[2:, 2:]
             if not any(jumps):
                 free = mean, spread
