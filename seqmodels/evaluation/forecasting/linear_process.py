@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -41,9 +41,6 @@ LARGEST_NUMBER = 4.0  # inverse hyperbolic tangent of a partial autocorrelation
 RIDGE = 1e-9  # of γ_0, added to it, so that the covariance has a Cholesky factor
 FIRST_RATIO = -1.0  # logarithm of a ratio of variances that a fit begins with
 LARGEST_RATIO = 10.0
-MAX_ITERATIONS = 60
-IMPOSSIBLE = 1e10  # loss of numbers that are no process
-DIFFERENCE = 1e-5  # of a number, in gradients
 SLOPE_UNIT = 0.01  # of b, which keeps regressors of one size
 ROUNDS = 5  # of an autoregression and the coefficients of inputs, each given the other
 ROUNDING = 1e-14  # of the largest value: the least deviation of a forecast
@@ -156,6 +153,11 @@ class SeasonalARIMA(Process):
     def bounds(self) -> list[tuple[float, float]]:
         return [(-LARGEST_NUMBER, LARGEST_NUMBER)] * len(self.start())
 
+    def search_space(self) -> SearchSpace:
+        (p, d, q), (P, D, Q) = self.order, self.seasonal_order
+        of_levels = differences(d, D, self.season)
+        return SearchSpace(of_levels, np.array([p, q, P, Q, self.season]), np.zeros((0, 0)), np.zeros(0, dtype=bool))
+
     def polynomials(self, numbers: np.ndarray) -> Polynomials:
         (p, d, q), (P, D, _) = self.order, self.seasonal_order
         each, seasonal = numbers.tolist(), p + q
@@ -264,11 +266,18 @@ class StructuralProcess(Process):
     def bounds(self) -> list[tuple[float, float]]:
         return [(-16.0, LARGEST_RATIO)] * len(self._parts) + [(0.5, 2.5)] * (self.slope == "damped")
 
+    def search_space(self) -> SearchSpace:
+        return _structural_parts(self.slope, self.season)
+
     def polynomials(self, numbers: np.ndarray) -> Polynomials:
-        of_noise, of_parts = _structural_parts(
-            self.slope, self.season, float(numbers[-1]) if self.slope == "damped" else 0.0
-        )
-        return Polynomials(of_noise, np.append(1.0, np.exp(numbers[: len(of_parts) - 1])) @ of_parts)
+        space = self.search_space()
+        damped = np.array([1.0, -math.tanh(numbers[-1])]) if self.slope == "damped" else np.ones(1)
+        gamma = np.zeros(space.parts.shape[1] + len(damped) - 1)
+        variances = np.append(1.0, np.exp(numbers[: len(space.parts) - 1]))
+        for variance, part, is_damped in zip(variances, space.parts, space.is_damped, strict=True):
+            each = autocovariance(product(part, damped) if is_damped else part)
+            gamma[: len(each)] += variance * each
+        return Polynomials(product(space.differences, damped), gamma)
 
     def regressors(self, steps: np.ndarray) -> np.ndarray:
         return np.ones((len(steps), int(self.slope == "fixed")))
@@ -434,11 +443,30 @@ def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = Non
     return FittedProcess(process, numbers, log_probs, inputs.shape[1])
 
 
-class Bounded(Protocol):
+@dataclass(frozen=True)
+class SearchSpace:
+    """A process as arrays, from which compiled loops compute its polynomials for any shape parameters.
+
+    Attributes:
+        differences: the factor of the lag polynomial a that no parameter changes, ``(d + 1,)``.
+        orders: p, q, P, Q and the season of an ARIMA, ``(5,)``; zeros for other processes.
+        parts: lag polynomials of the K parts of a structural process, noise first, padded with zeros to one length;
+            an ARIMA has none, ``(0, 0)``.
+        is_damped: whether a part is also multiplied by ``1 - φ B`` of a damped slope, ``(K,)``.
+    """
+
+    differences: np.ndarray
+    orders: np.ndarray
+    parts: np.ndarray
+    is_damped: np.ndarray
+
+
+class Searched(Protocol):
     """Protocol of a process whose shape parameters are fitted by maximum likelihood within ``bounds``."""
 
     def start(self) -> np.ndarray: ...
     def bounds(self) -> list[tuple[float, float]]: ...
+    def search_space(self) -> SearchSpace: ...
     def polynomials(self, numbers: np.ndarray) -> Polynomials: ...
     def regressors(self, steps: np.ndarray) -> np.ndarray: ...
     @property
@@ -447,55 +475,41 @@ class Bounded(Protocol):
     def has_level(self) -> bool: ...
 
 
-def most_likely(process: Bounded, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+def most_likely(process: Searched, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     """Return the N shape parameters of a process that maximise its likelihood, ``(N,)``.
 
     Shape parameters are AR and MA coefficients and ratios of variances. The likelihood is that of a series given its
     first values. It is concentrated: the coefficients of regressors, the effects of inputs and the variance are the
-    best for each choice of shape parameters.
+    best for each choice of shape parameters. ``_Series.whitened`` is its readable form.
 
     Args:
         process: the process.
         y: values of the series, ``(T,)``; NaN is missing.
         inputs: U inputs, ``(T, U)``.
     """
-    from scipy.optimize import minimize  # lazily: scipy is slow to import
+    from seqmodels.inference.gaussian import compiled_processes  # lazily: numba takes a while to load
 
     start = process.start()
     if not len(start):
         return start
-    series = _Series.of(process, y, inputs)
+    series, space = _Series.of(process, y, inputs), process.search_space()
+    missing = np.zeros((len(y), len(series.missing)))
+    missing[series.missing, np.arange(len(series.missing))] = -1.0
+    levels = np.concatenate([series.filled[:, None], missing, inputs], axis=1)
+    n = len(y) - len(space.differences) + 1
     n_values = len(series.X) - len(series.missing)
-    unit = math.log(np.nanstd(y) or 1.0) * n_values  # nats, without which where the fit stops would depend on the unit
-
-    def loss(numbers: np.ndarray) -> float:
-        try:
-            log_prob = series.whitened(process.polynomials(numbers)).log_prob
-        except np.linalg.LinAlgError:
-            return IMPOSSIBLE
-        # Infinite where no noise is left: the search would go on with NaN, of which LAPACK prints complaints.
-        return -(log_prob + unit) / len(y) if math.isfinite(log_prob) else IMPOSSIBLE
-
-    upper = np.array(process.bounds())[:, 1]
-
-    def with_gradient(numbers: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = loss(numbers), np.empty(len(numbers))
-        for i, number in enumerate(numbers.tolist()):
-            step = DIFFERENCE if number + DIFFERENCE <= upper[i] else -DIFFERENCE
-            moved = numbers.copy()
-            moved[i] += step
-            gradient[i] = (loss(moved) - value) / step
-        return value, gradient
-
-    result = minimize(
-        with_gradient,
+    numbers, _ = compiled_processes.most_likely(
         start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=process.bounds(),
-        options={"maxiter": MAX_ITERATIONS, "ftol": 1e-7, "gtol": 1e-4},
+        np.array(process.bounds()),
+        space.orders,
+        space.parts,
+        space.is_damped,
+        np.ascontiguousarray(filtered_columns(levels, space.differences).T),
+        np.ascontiguousarray(process.regressors(np.arange(len(y) - n, len(y))).T),
+        len(series.missing),
+        math.log(np.nanstd(y) or 1.0) * n_values,  # without it where the fit stops would depend on the unit of y
     )
-    return np.asarray(result.x)
+    return np.asarray(numbers)
 
 
 # -- the regression that all comes down to ---------------------------------------------------------------------------
@@ -520,7 +534,7 @@ class _Series:
     inputs: np.ndarray
 
     @classmethod
-    def of(cls, process: Bounded | Process, y: np.ndarray, inputs: np.ndarray) -> _Series:
+    def of(cls, process: Searched | Process, y: np.ndarray, inputs: np.ndarray) -> _Series:
         is_missing = np.isnan(y)
         centre = float(np.mean(y[~is_missing])) if process.has_level else 0.0
         X = process.regressors(np.arange(process.n_lost, len(y)))
@@ -628,26 +642,25 @@ def _log(x: float) -> float:
     return math.log(x) if x > 0 else -math.inf
 
 
-@lru_cache(maxsize=64)
-def _structural_parts(slope: str, season: int | None, damping: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lag polynomial a of a structural time series, and autocovariances of ``a(B)`` applied to each part.
+@cache
+def _structural_parts(slope: str, season: int | None) -> SearchSpace:
+    """Return the lag polynomials of a structural time series: of all its parts, those by which they are multiplied.
 
-    The autocovariances have a row for each of noise, level, slope and season that there is, all of variance 1.
+    If the slope is damped, the noise, the level and the season are to be multiplied by ``1 - φ B`` as well.
 
     Args:
         slope: kind of the slope: ``"none"``, ``"fixed"``, ``"walk"`` or ``"damped"``.
         season: number of steps of the season; None means no season.
-        damping: shape parameter of a damped slope, ``φ = tanh(damping)``.
     """
     change, cycle = difference(1), np.ones(1 if season is None else season)
-    damped = {"walk": change, "damped": np.array([1.0, -math.tanh(damping)])}.get(slope, np.ones(1))
-    of_noise = product(change, damped, cycle)
-    polynomials = [of_noise, product(damped, cycle)]
+    slopes = change if slope == "walk" else np.ones(1)
+    polynomials = [product(change, slopes, cycle), product(slopes, cycle)]
     if slope in ("walk", "damped"):
         polynomials.append(cycle)
     if season is not None:
-        polynomials.append(product(change, damped))
-    rows = np.zeros((len(polynomials), len(of_noise)))
-    for row, polynomial in zip(rows, polynomials, strict=True):
-        row[: len(polynomial)] = autocovariance(polynomial)
-    return of_noise, rows
+        polynomials.append(product(change, slopes))
+    parts = np.zeros((len(polynomials), len(polynomials[0])))
+    for row, polynomial in zip(parts, polynomials, strict=True):
+        row[: len(polynomial)] = polynomial
+    is_damped = np.array([slope == "damped" and polynomial is not cycle for polynomial in polynomials])
+    return SearchSpace(polynomials[0], np.zeros(5, dtype=int), parts, is_damped)

@@ -1,0 +1,297 @@
+"""Maximum likelihood of linear processes ``a(B) y = u`` in compiled loops: the numbers of a process are searched for.
+
+``u`` is Gaussian with autocovariances γ up to lag q. The columns of the Cholesky factor of its covariance are computed
+one after the other, each from the q before it, and take y and the regressors apart into independent steps as they
+appear. Once q columns equal the ones before, all later ones do, so that what is left is a filter with constant
+coefficients. The plain form of the likelihood is ``evaluation/forecasting/linear_process.py``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from seqmodels.common.compiled import compiled
+
+RIDGE = 1e-9  # of γ_0, added to it, so that the covariance has a Cholesky factor
+SETTLED = 1e-11  # change of a column of the factor, relative to its first entry, from which it counts as constant
+IMPOSSIBLE = 1e10  # loss of numbers that are no process
+DIFFERENCE = 1e-5  # of a number, in gradients
+MAX_ITERATIONS = 60
+LEAST_GAIN, LEAST_GRADIENT = 1e-7, 1e-4  # of the loss, relative to it, and of its gradient, with which a search ends
+ENOUGH_GAIN = 1e-4  # least decrease of the loss in a step, relative to that of its tangent
+LARGEST_STEP = 1.0  # of a number, because what is far from the start is nearly constant in it
+MOST_HALVINGS = 20  # of a step that does not decrease the loss
+DEPENDENT = 1e-12  # share of a regressor's squares that others leave, below which it is left out
+LOG_DEPENDENT = math.log(1e-10)  # logarithm of the volume that a missing value counts for if its regressor is left out
+
+
+@compiled(inner=True)
+def convolved(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the product of two polynomials given by their coefficients, ``(len(left) + len(right) - 1,)``."""
+    result = np.zeros(len(left) + len(right) - 1)
+    for i in range(len(left)):
+        if left[i] != 0.0:
+            for j in range(len(right)):
+                result[i + j] += left[i] * right[j]
+    return result
+
+
+@compiled(inner=True)
+def stationary_polynomial(numbers: np.ndarray, lag: int) -> np.ndarray:
+    """Return ``1 - φ_1 B^lag - φ_2 B^2lag - ...`` whose partial autocorrelations are ``tanh(numbers)``."""
+    n = len(numbers)
+    coefficients, before = np.zeros(n), np.zeros(n)
+    for k in range(n):
+        partial = math.tanh(numbers[k])
+        before[:k] = coefficients[:k]
+        for i in range(k):
+            coefficients[i] = before[i] - partial * before[k - 1 - i]
+        coefficients[k] = partial
+    result = np.zeros(n * lag + 1)
+    result[0] = 1.0
+    for k in range(n):
+        result[(k + 1) * lag] = -coefficients[k]
+    return result
+
+
+@compiled(inner=True)
+def add_autocovariance(theta: np.ndarray, variance: float, gamma: np.ndarray) -> None:
+    """Add the autocovariances of the moving average ``θ(B) ε`` to ``gamma``; ε has the given variance."""
+    for lag in range(len(theta)):
+        total = 0.0
+        for i in range(len(theta) - lag):
+            total += theta[i] * theta[i + lag]
+        gamma[lag] += variance * total
+
+
+@compiled(inner=True)
+def polynomials_of(
+    numbers: np.ndarray, orders: np.ndarray, parts: np.ndarray, is_damped: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the autoregressive polynomial of a process without its differences, and the autocovariances γ of u.
+
+    Args:
+        numbers: N shape parameters, ``(N,)``.
+        orders: p, q, P, Q and the season of an ARIMA, ``(5,)``; not read if there are parts.
+        parts: polynomials of the parts of a structural process (noise first), each of whose variances but the first is
+            the exponential of a number, ``(K, L)``; an ARIMA has none, ``(0, 0)``.
+        is_damped: whether a part is multiplied by ``1 - φ B`` with φ the hyperbolic tangent of the last number,
+            ``(K,)``.
+    """
+    if len(parts):
+        n_parts, length = parts.shape
+        damped = np.ones(1)
+        if len(numbers) == n_parts:
+            damped = np.array([1.0, -math.tanh(numbers[-1])])
+        gamma = np.zeros(length + len(damped) - 1)
+        for k in range(n_parts):
+            each = convolved(parts[k], damped) if is_damped[k] else parts[k]
+            add_autocovariance(each, 1.0 if k == 0 else math.exp(numbers[k - 1]), gamma)
+        return damped, gamma
+    p, q, P, season = orders[0], orders[1], orders[2], orders[4]
+    ar = convolved(stationary_polynomial(numbers[:p], 1), stationary_polynomial(numbers[p + q : p + q + P], season))
+    ma = convolved(stationary_polynomial(numbers[p : p + q], 1), stationary_polynomial(numbers[p + q + P :], season))
+    gamma = np.zeros(len(ma))
+    add_autocovariance(ma, 1.0, gamma)
+    return ar, gamma
+
+
+@compiled(any_order=True, inner=True)
+def whiten(gamma: np.ndarray, columns: np.ndarray) -> float:
+    """Multiply C columns, ``(C, n)``, by ``L⁻¹`` in place; return the logarithm of the determinant of L.
+
+    L is the Cholesky factor of the covariance of n steps whose autocovariances are ``gamma (q + 1,)``. The result is
+    NaN if there is no factor.
+    """
+    n_columns, n = columns.shape
+    q, log_det = len(gamma) - 1, 0.0
+    later = np.empty((q + 1, q + 1))  # later[(j + i) % (q + 1)]: column j + i of what is left of the covariance
+    for i in range(q + 1):
+        later[i] = gamma
+        later[i, 0] = gamma[0] * (1 + RIDGE)
+    before, here = np.zeros(q + 1), np.empty(q + 1)
+    has_settled, n_alike = False, 0
+    log_pivot = 0.0
+    for j in range(n):
+        if not has_settled:
+            row = later[j % (q + 1)]
+            if not row[0] > 0.0:
+                return np.nan
+            pivot = math.sqrt(row[0])
+            change = 0.0
+            for i in range(q + 1):
+                here[i] = row[i] / pivot
+                change = max(change, abs(here[i] - before[i]))
+                before[i] = here[i]
+            log_pivot = math.log(pivot)
+            n_alike = n_alike + 1 if change <= SETTLED * here[0] else 0
+            has_settled = n_alike > q  # because each column depends on the q before it
+            row[:] = gamma
+            row[0] = gamma[0] * (1 + RIDGE)
+            for i in range(1, q + 1):
+                scale = here[i]
+                if scale != 0.0:
+                    target = later[(j + i) % (q + 1)]
+                    for m in range(q + 1 - i):
+                        target[m] -= scale * here[i + m]
+        log_det += log_pivot
+        last = min(q, n - 1 - j)
+        for c in range(n_columns):
+            column = columns[c]
+            each = column[j] / here[0]
+            column[j] = each
+            for i in range(1, last + 1):
+                column[j + i] -= here[i] * each
+    return log_det
+
+
+@compiled(inner=True)
+def loss_of(
+    numbers: np.ndarray,
+    orders: np.ndarray,
+    parts: np.ndarray,
+    is_damped: np.ndarray,
+    series: np.ndarray,
+    X: np.ndarray,
+    n_missing: int,
+    unit: float,
+) -> float:
+    """Return minus the concentrated log-likelihood per step; ``most_likely`` describes the arguments."""
+    ar, gamma = polynomials_of(numbers, orders, parts, is_damped)
+    n_series, n_steps = series.shape
+    p, n = len(ar) - 1, series.shape[1] - len(ar) + 1
+    n_columns = n_series + len(X)
+    columns = np.zeros((n_columns, n))
+    for lag in range(p + 1):
+        if ar[lag] != 0.0:
+            for c in range(n_series):
+                for t in range(n):
+                    columns[c, t] += ar[lag] * series[c, t + p - lag]
+    columns[n_series:] = X[:, X.shape[1] - n :]
+    log_det = whiten(gamma, columns)
+    products = np.empty((n_columns, n_columns))  # the target stands last, after missing values, inputs and regressors
+    for i in range(n_columns):
+        for j in range(i + 1):
+            left, right = columns[(i + 1) % n_columns], columns[(j + 1) % n_columns]
+            products[i, j] = products[j, i] = left @ right
+    squares = np.array([products[i, i] for i in range(n_columns)])
+    for i in range(n_columns - 1):
+        is_dependent = not products[i, i] > DEPENDENT * squares[i]
+        if i < n_missing:  # the volume that the missing values take (Gómez, Maravall and Peña 1999)
+            log_det += LOG_DEPENDENT if is_dependent else 0.5 * math.log(products[i, i])
+        if is_dependent:
+            continue
+        for j in range(i + 1, n_columns):
+            slope = products[j, i] / products[i, i]
+            for k in range(i + 1, n_columns):
+                products[j, k] -= slope * products[i, k]
+    n_values, left_over = n - n_missing, products[-1, -1]
+    if n_values < 1 or not left_over > 0.0:
+        return IMPOSSIBLE
+    log_prob = 0.5 * n_values * (-1 - math.log(2 * math.pi) - math.log(left_over / n_values)) - log_det
+    return -(log_prob + unit) / n_steps if math.isfinite(log_prob) else IMPOSSIBLE
+
+
+@compiled
+def most_likely(
+    start: np.ndarray,
+    bounds: np.ndarray,
+    orders: np.ndarray,
+    parts: np.ndarray,
+    is_damped: np.ndarray,
+    series: np.ndarray,
+    X: np.ndarray,
+    n_missing: int,
+    unit: float,
+) -> tuple[np.ndarray, float]:
+    """Return the N shape parameters within bounds that minimise a process's loss, and the loss, by BFGS.
+
+    The loss is minus the log-likelihood per step that is largest over the coefficients of regressors and the variance.
+
+    Args:
+        start: numbers to begin with, ``(N,)``.
+        bounds: least and largest of each number, ``(N, 2)``.
+        orders, parts, is_damped: the process, as in ``polynomials_of``.
+        series: the series after the process's differences, and after it the regressors that are differenced too:
+            minus one at each of the missing values, and the inputs, ``(1 + n_missing + U, T)``.
+        X: R regressors that are not differenced, ``(R, T)``.
+        n_missing: number of missing values.
+        unit: nats added to the log-likelihood.
+    """
+    N = len(start)
+    x = np.minimum(np.maximum(start, bounds[:, 0]), bounds[:, 1])
+    value = loss_of(x, orders, parts, is_damped, series, X, n_missing, unit)
+    gradient, old_gradient = np.zeros(N), np.zeros(N)
+    inverse = np.eye(N)  # of the Hessian
+    is_scaled = False
+    moved, steps = np.empty(N), np.zeros(N)
+    for iteration in range(MAX_ITERATIONS):
+        old_gradient[:] = gradient
+        for i in range(N):
+            step = DIFFERENCE if x[i] + DIFFERENCE <= bounds[i, 1] else -DIFFERENCE
+            moved[:] = x
+            moved[i] += step
+            gradient[i] = (loss_of(moved, orders, parts, is_damped, series, X, n_missing, unit) - value) / step
+        if iteration:
+            # Update the inverse Hessian with the last step and change of the gradient.
+            changes = gradient - old_gradient
+            curvature = (steps * changes).sum()
+            if curvature > 1e-10 * math.sqrt((steps**2).sum() * (changes**2).sum()):
+                if not is_scaled:
+                    inverse[:] = np.eye(N) * (curvature / (changes**2).sum())
+                    is_scaled = True
+                along = inverse @ changes
+                factor = (curvature + (changes * along).sum()) / curvature**2
+                for i in range(N):
+                    for j in range(N):
+                        inverse[i, j] += factor * steps[i] * steps[j]
+                        inverse[i, j] -= (along[i] * steps[j] + steps[i] * along[j]) / curvature
+        is_free = np.ones(N, dtype=np.bool_)
+        largest = 0.0
+        for i in range(N):
+            at_bound = (x[i] <= bounds[i, 0] and gradient[i] > 0) or (x[i] >= bounds[i, 1] and gradient[i] < 0)
+            is_free[i] = not at_bound
+            if is_free[i]:
+                largest = max(largest, abs(gradient[i]))
+        if largest <= LEAST_GRADIENT:
+            break
+        direction = np.zeros(N)
+        slope = 0.0
+        for i in range(N):
+            if is_free[i]:
+                for j in range(N):
+                    if is_free[j]:
+                        direction[i] -= inverse[i, j] * gradient[j]
+                slope += direction[i] * gradient[i]
+        if not slope < 0:
+            inverse[:] = np.eye(N)
+            is_scaled = False
+            direction = np.where(is_free, -gradient, 0.0)
+        length = min(1.0, LARGEST_STEP / np.abs(direction).max())
+        new, new_value = x, value
+        has_moved = False
+        for _ in range(MOST_HALVINGS):
+            new = np.minimum(np.maximum(x + length * direction, bounds[:, 0]), bounds[:, 1])
+            expected = (gradient * (new - x)).sum()
+            new_value = loss_of(new, orders, parts, is_damped, series, X, n_missing, unit)
+            if new_value <= value + ENOUGH_GAIN * expected:
+                has_moved = True
+                break
+            # The minimum of the parabola through both values and the slope, within limits.
+            curve = new_value - value - expected
+            length *= min(max(-0.5 * expected / curve, 0.1), 0.5) if curve > 0 else 0.5
+        if not has_moved:
+            if not is_scaled:
+                break
+            inverse[:] = np.eye(N)  # once more along the gradient
+            is_scaled = False
+            steps[:] = 0.0
+            continue
+        steps[:] = new - x
+        gain = value - new_value
+        x, value = new, new_value
+        if gain <= LEAST_GAIN * max(abs(value), 1.0):
+            break
+    return x, value
