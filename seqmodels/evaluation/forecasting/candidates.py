@@ -52,7 +52,7 @@ class StepQuantiles:
 class FittedCandidate(ABC):
     """A fitted model that forecasts one series, the abstract base class; ``str`` describes it in words.
 
-    To add one, define ``n_parameters``, ``ahead`` and ``log_probs``.
+    To add one, define ``n_parameters``, ``ahead_from`` and ``log_probs``.
     """
 
     @property
@@ -61,6 +61,20 @@ class FittedCandidate(ABC):
         """Number of parameters that were fitted to the series."""
 
     @abstractmethod
+    def ahead_from(
+        self, y: np.ndarray, origins: Sequence[int], k: int, levels: np.ndarray, inputs: np.ndarray | None = None
+    ) -> list[StepQuantiles]:
+        """Forecast the k steps after each origin, a number of given steps, by the mean and quantiles of each step.
+
+        Args:
+            y: values of the series, ``(T,)``; NaN is missing.
+            origins: increasing numbers of given steps, at most T.
+            k: number of steps ahead.
+            levels: levels of Q quantiles, ``(Q,)``.
+            inputs: U inputs up to k steps after the last origin, or farther, ``(T', U)``, if the model was fitted with
+                some; else None.
+        """
+
     def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
         """Forecast the k steps that follow a series, by the mean and quantiles of each step.
 
@@ -71,6 +85,7 @@ class FittedCandidate(ABC):
             inputs: U inputs of the series and of the steps ahead, ``(T + k, U)``, if the model was fitted with some;
                 else None.
         """
+        return self.ahead_from(y, [len(y)], k, levels, inputs)[0]
 
     @abstractmethod
     def log_probs(self, y: np.ndarray) -> np.ndarray:
@@ -258,12 +273,16 @@ class ScaledProcess(FittedCandidate):
     fitted: FittedProcess
     scale: PowerScale
 
-    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
+    def ahead_from(
+        self, y: np.ndarray, origins: Sequence[int], k: int, levels: np.ndarray, inputs: np.ndarray | None = None
+    ) -> list[StepQuantiles]:
         from scipy import special
 
-        steps = self.fitted.ahead(self.scale.of_values(y), k, inputs)
-        quantiles = steps.mean[:, None] + steps.deviation[:, None] * special.ndtri(levels)
-        return StepQuantiles(self.scale.mean_value(steps.mean, steps.deviation), self.scale.to_values(quantiles))
+        normal, result = special.ndtri(levels), []
+        for steps in self.fitted.ahead_from(self.scale.of_values(y), origins, k, inputs):
+            quantiles = self.scale.to_values(steps.mean[:, None] + steps.deviation[:, None] * normal)
+            result.append(StepQuantiles(self.scale.mean_value(steps.mean, steps.deviation), quantiles))
+        return result
 
     @property
     def n_parameters(self) -> int:
@@ -396,11 +415,15 @@ class FittedNaive(FittedCandidate):
 
     fitted: SeasonalNaive
 
-    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
-        ahead = next(iter(self.fitted.ahead([y[:, None]], [[len(y)]], k, 1, 0)))
-        steps = [step for step in ahead.steps if isinstance(step, FeatureDistributions)]
-        mean = np.array([step.mean[0] for step in steps])
-        return StepQuantiles(mean, np.stack([step.quantiles(levels)[:, 0] for step in steps]))
+    def ahead_from(
+        self, y: np.ndarray, origins: Sequence[int], k: int, levels: np.ndarray, inputs: np.ndarray | None = None
+    ) -> list[StepQuantiles]:
+        result = []
+        for ahead in self.fitted.ahead([y[:, None]], [origins], k, 1, 0):
+            steps = [step for step in ahead.steps if isinstance(step, FeatureDistributions)]
+            mean = np.array([step.mean[0] for step in steps])
+            result.append(StepQuantiles(mean, np.stack([step.quantiles(levels)[:, 0] for step in steps])))
+        return result
 
     @property
     def n_parameters(self) -> int:

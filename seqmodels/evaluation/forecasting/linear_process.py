@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
@@ -28,7 +29,6 @@ from seqmodels.common.constants import LOG_2PI
 from seqmodels.inference.gaussian.banded import banded_cholesky, filtered_columns, missing_columns, solve_banded
 from seqmodels.inference.gaussian.lag_polynomials import (
     autocovariance,
-    continued,
     difference,
     differences,
     in_seasonal_lags,
@@ -292,15 +292,18 @@ class StructuralProcess(Process):
 
 @dataclass(frozen=True)
 class GaussianSteps:
-    """A Gaussian forecast of each of k steps by itself.
+    """A Gaussian forecast of k steps.
 
     Attributes:
         mean: mean of each step, ``(k,)``.
         deviation: standard deviation of each step, ``(k,)``.
+        root: a root of the covariance of all steps, ``root @ root.T``, from r independent sources of error,
+            ``(k, r)``.
     """
 
     mean: np.ndarray
     deviation: np.ndarray
+    root: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -362,31 +365,57 @@ class FittedProcess:
             k: number of steps ahead.
             inputs: U inputs of the series and of the steps ahead, ``(T + k, U)``; None means none.
         """
-        inputs = np.zeros((len(y) + k, 0)) if inputs is None else inputs
-        polynomials, series = self.process.polynomials(self.numbers), _Series.of(self.process, y, inputs[: len(y)])
-        p, missing = len(polynomials.a) - 1, series.missing
-        whitened = series.whitened(polynomials, k)
-        n, n_plain = len(y) - p, whitened.design.shape[1] - len(missing)
-        later = whitened.factor_rows(n, n + k)  # (k, n + k)
-        X = np.zeros((k, whitened.design.shape[1]))
-        X[:, : n_plain - self.n_inputs] = self.process.regressors(np.arange(len(y), len(y) + k))
-        X[:, n_plain - self.n_inputs : n_plain] = filtered_columns(inputs, polynomials.a)[n:]
-        u = later[:, :n] @ whitened.residuals + X @ whitened.beta  # (k,) expected
-        past = series.with_missing(whitened)[len(y) - p :]
-        to_y = inverse_filter(polynomials.a, k)  # (k, k) u -> y, where y was zero before
-        spread = to_y @ later[:, n:]
-        variance = self._variance(whitened) * (spread**2).sum(1)
-        if whitened.design.shape[1]:
-            slopes = to_y @ (X - later[:, :n] @ whitened.design)
-            for i, t in enumerate(missing.tolist()):
-                if t >= len(y) - p:  # a value before the steps ahead is uncertain itself
-                    is_it = (np.arange(len(y) - p, len(y)) == t).astype(float)
-                    slopes[:, n_plain + i] += continued(polynomials.a, is_it, np.zeros(k))
-            factor, unknown = whitened.beta_factors()
-            variance = variance + self._variance(whitened) * ((slopes @ factor) ** 2).sum(1)
-            variance = variance + np.nanvar(y) * ((slopes @ unknown) ** 2).sum(1)
-        mean = series.centre + continued(polynomials.a, past, u)
-        return GaussianSteps(mean, np.maximum(np.sqrt(variance), ROUNDING * np.nanmax(np.abs(y))))
+        return self.ahead_from(y, [len(y)], k, inputs)[0]
+
+    def ahead_from(
+        self, y: np.ndarray, origins: Sequence[int], k: int, inputs: np.ndarray | None = None
+    ) -> list[GaussianSteps]:
+        """Return the forecasts of the k steps after each origin, a number of given steps, in their order.
+
+        All origins share one regression: that of an origin is its first rows.
+
+        Args:
+            y: values of the series, ``(T,)``; NaN is missing.
+            origins: increasing numbers of given steps.
+            k: number of steps ahead.
+            inputs: U inputs up to k steps after the last origin, or farther, ``(T', U)``; None means none.
+        """
+        last = origins[-1]
+        y, inputs = y[:last], np.zeros((last + k, 0)) if inputs is None else inputs[: last + k]
+        polynomials, series = self.process.polynomials(self.numbers), _Series.of(self.process, y, inputs[:last])
+        a, p = polynomials.a, len(polynomials.a) - 1
+        whitened, to_y = series.whitened(polynomials, k), inverse_filter(a, k)
+        plain = whitened.of_inputs.stop
+        X = np.concatenate([self.process.regressors(np.arange(p, last + k)), filtered_columns(inputs, a)], axis=1)
+        parts = whitened.parts([t - p for t in origins], [int((series.missing < t).sum()) for t in origins])
+        result = []
+        for t, part in zip(origins, parts, strict=True):
+            n, missing = t - p, series.missing[: len(part.beta) - plain]
+            later = whitened.factor_rows(n, n + k)  # (k, q + k)
+            before, after = later[:, : later.shape[1] - k], later[:, later.shape[1] - k :]
+            rows = slice(n - before.shape[1], n)
+            ahead = X[n : n + k]  # (k, R)
+            slopes = np.zeros((k, len(part.beta)))
+            slopes[:, :plain] = ahead
+            slopes -= before @ whitened.design[rows, : len(part.beta)]
+            past = series.filled[n:t].copy()
+            past[missing[missing >= n] - n] = part.beta[plain:][missing >= n]
+            u = before @ whitened.target[rows] + slopes @ part.beta - _from_past(a, past, k)  # (k,) expected
+            for i, step in enumerate(missing.tolist()):
+                if step >= n:  # a value before the steps ahead is uncertain itself
+                    slopes[:, plain + i] -= _from_past(a, (np.arange(n, t) == step).astype(float), k)
+            deviation = math.sqrt(part.squares / max(n - len(missing) - self.n_parameters + 1, 1))
+            root = [deviation * (to_y @ after)]
+            if len(part.beta):
+                known, unknown = part.beta_factors()
+                root.append(deviation * (to_y @ slopes @ known))
+                if unknown.shape[1]:
+                    root.append(np.nanstd(y[:t]) * (to_y @ slopes @ unknown))
+            errors = np.concatenate(root, axis=1)
+            deviations = np.sqrt((errors**2).sum(1))
+            least = ROUNDING * float(np.nanmax(np.abs(y[:t])))
+            result.append(GaussianSteps(series.centre + to_y @ u, np.maximum(deviations, least), errors))
+        return result
 
     def filled(self, y: np.ndarray) -> np.ndarray:
         """Return a series, ``(T,)``, with each missing value replaced by its expectation given all known values.
@@ -406,13 +435,11 @@ class FittedProcess:
         """
         series = _Series.of(self.process, y, inputs)
         whitened = series.whitened(self.process.polynomials(self.numbers))
-        of_inputs = whitened.beta_factors()[0][whitened.of_inputs]
-        return InputEffects(whitened.effects, np.sqrt(self._variance(whitened) * (of_inputs**2).sum(1)))
-
-    def _variance(self, whitened: _Whitened) -> float:
-        """Estimate the variance σ² of a step from the residuals of a solved regression and its degrees of freedom."""
-        n, n_missing = len(whitened.residuals), whitened.design.shape[1] - whitened.of_inputs.stop
-        return float(whitened.squares / max(n - n_missing - self.n_parameters + 1, 1))
+        n, n_missing = len(whitened.target), len(series.missing)
+        (part,) = whitened.parts([n], [n_missing])
+        variance = part.squares / max(n - n_missing - self.n_parameters + 1, 1)
+        of_inputs = part.beta_factors()[0][whitened.of_inputs]
+        return InputEffects(part.beta[whitened.of_inputs], np.sqrt(variance * (of_inputs**2).sum(1)))
 
 
 def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedProcess:
@@ -573,17 +600,15 @@ class _Series:
         whitened = solve_banded(band[:, :n], np.concatenate(columns, axis=1))
         target, design = whitened[:, 0], whitened[:, 1:]
         log_det = float(np.log(band[0, :n]).sum())
-        beta, residuals = np.zeros(0), target
-        if design.shape[1]:
-            beta = np.linalg.lstsq(design, target, rcond=1e-10)[0] if design.shape[1] > 1 else _slope(design, target)
-            residuals = target - design @ beta
+        beta = _coefficients(design, target)
+        residuals = target - design @ beta
         of_inputs = slice(self.X.shape[1], self.X.shape[1] + self.inputs.shape[1])
         if len(self.missing):  # the volume that the missing values take (Gómez, Maravall and Peña 1999)
             of_missing = np.linalg.svd(design[:, of_inputs.stop :], compute_uv=False)
             log_det += float(np.log(np.maximum(of_missing, 1e-10)).sum())
         squares, n_values = float(residuals @ residuals), n - len(self.missing)
         log_prob = -np.inf if n_values < 1 else 0.5 * n_values * (-1 - LOG_2PI - _log(squares / n_values)) - log_det
-        return _Whitened(band, design, beta, residuals, squares, log_prob, of_inputs)
+        return _Whitened(band, target, design, beta, residuals, squares, log_prob, of_inputs)
 
 
 @dataclass(frozen=True)
@@ -594,6 +619,7 @@ class _Whitened:
 
     Attributes:
         band: lower bands of L, for the n steps and k steps ahead, as LAPACK stores them, ``(q + 1, n + k)``.
+        target: ``L⁻¹ a(B) y``, ``(n,)``.
         design: ``L⁻¹ X`` with columns for regressors, inputs and missing values, in this order, ``(n, R)``.
         beta: estimated coefficients: of regressors, of inputs (δ), and missing values, ``(R,)``.
         residuals: ``σ ε``, ``(n,)``.
@@ -603,6 +629,7 @@ class _Whitened:
     """
 
     band: np.ndarray
+    target: np.ndarray
     design: np.ndarray
     beta: np.ndarray
     residuals: np.ndarray
@@ -615,12 +642,46 @@ class _Whitened:
         return self.beta[self.of_inputs]
 
     def factor_rows(self, first: int, last: int) -> np.ndarray:
-        """Return rows ``first`` to ``last - 1`` of the lower triangular Cholesky factor L, ``(last - first, last)``."""
-        rows = np.zeros((last - first, last))
-        for lag in range(len(self.band)):
-            columns = np.arange(max(first - lag, 0), last - lag)
-            rows[columns + lag - first, columns] = self.band[lag, columns]
-        return rows
+        """Return rows ``first`` to ``last - 1`` of the lower triangular Cholesky factor L, without leading zeros.
+
+        They have columns for the ``min(q, first)`` steps before ``first`` and for their own steps.
+        """
+        columns = np.arange(max(first - len(self.band) + 1, 0), last)
+        lags = np.arange(first, last)[:, None] - columns
+        is_within = (lags >= 0) & (lags < len(self.band))
+        return np.where(is_within, self.band[np.where(is_within, lags, 0), columns], 0.0)
+
+    def parts(self, n_rows: Sequence[int], n_missing: Sequence[int]) -> Iterator[_Part]:
+        """Solve the regression of the first rows only, for several increasing numbers of rows.
+
+        Rows are reduced by QR decompositions to as many as there are columns, each of which begins with the last.
+
+        Args:
+            n_rows: numbers of first rows.
+            n_missing: for each of them, how many of the missing values stand before its end.
+        """
+        columns = np.concatenate([self.design, self.target[:, None]], axis=1)
+        reduced = columns[:0]
+        for start, stop, m in zip([0, *n_rows[:-1]], n_rows, n_missing, strict=True):
+            reduced = np.linalg.qr(np.concatenate([reduced, columns[start:stop]]), mode="r")
+            design, target = reduced[:, : self.of_inputs.stop + m], reduced[:, -1]
+            beta = _coefficients(design, target)
+            yield _Part(design, beta, float(((target - design @ beta) ** 2).sum()))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The solved regression of the first steps of a series, with rows reduced to as many as there are columns.
+
+    Attributes:
+        design: the reduced rows, of the R regressors that have values in these steps, ``(m, R)``.
+        beta: estimated coefficients, ``(R,)``.
+        squares: sum of the squared residuals.
+    """
+
+    design: np.ndarray
+    beta: np.ndarray
+    squares: float
 
     def beta_factors(self) -> tuple[np.ndarray, np.ndarray]:
         """Return a factor of the covariance of the coefficients β, and directions that the series leaves undetermined.
@@ -634,8 +695,20 @@ class _Whitened:
         return left[:, is_known] / np.sqrt(singular[is_known]), unknown / np.abs(unknown).max(axis=0, initial=0.0)
 
 
-def _slope(design: np.ndarray, target: np.ndarray) -> np.ndarray:
-    return np.asarray((design[:, 0] @ target) / np.maximum(design[:, 0] @ design[:, 0], 1e-300)).reshape(1)
+def _coefficients(design: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Return the coefficients β of least squares, the shortest ones if several are as good, ``(R,)``."""
+    if design.shape[1] > 1:
+        return np.asarray(np.linalg.lstsq(design, target, rcond=1e-10)[0])
+    return np.asarray((design.T @ target) / np.maximum((design**2).sum(0), 1e-300))
+
+
+def _from_past(a: np.ndarray, past: np.ndarray, k: int) -> np.ndarray:
+    """Return what the last P values of y add to ``a(B) y`` at the next k steps, where a has P lags, ``(k,)``."""
+    result = np.zeros(k)
+    if len(past):
+        after = np.convolve(past, a)[len(past) :][:k]
+        result[: len(after)] = after
+    return result
 
 
 def _log(x: float) -> float:

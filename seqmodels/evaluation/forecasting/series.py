@@ -330,8 +330,10 @@ def numbers_alike(trials: Sequence[BacktestTrial], error: float) -> np.ndarray:
         trials: trials of models on the same series.
         error: the best score, in units of the series.
     """
+    from scipy.spatial.distance import pdist, squareform  # lazily: scipy is slow to import
+
     quantiles = np.stack([trial.quantiles[..., : len(SCORED_LEVELS)].ravel() for trial in trials])
-    distances = np.array([np.abs(quantiles - each).mean(axis=1) for each in quantiles])
+    distances = squareform(pdist(quantiles, "cityblock")) / quantiles.shape[1]
     return np.asarray(np.exp(-((distances / (NEAR * error)) ** 2)).sum(axis=1))
 
 
@@ -469,12 +471,12 @@ class Trials:
 
         The model is fitted again at every eighth origin.
         """
-        result, levels = [], np.append(SCORED_LEVELS, INNER_LEVELS)
-        for i, t in enumerate(self.origins.tolist()):
-            if i % REFIT_EVERY == 0:
-                fitted = candidate.fit(self.y[:t], self._inputs(t))
-            k = self.actual.shape[1]
-            result.append(fitted.ahead(self.y[:t], k, levels, self._inputs(t + k)).quantiles)
+        result, levels, k = [], np.append(SCORED_LEVELS, INNER_LEVELS), self.actual.shape[1]
+        for start in range(0, len(self.origins), REFIT_EVERY):
+            origins = self.origins[start : start + REFIT_EVERY].tolist()
+            fitted = candidate.fit(self.y[: origins[0]], self._inputs(origins[0]))
+            each = fitted.ahead_from(self.y, origins, k, levels, self._inputs(origins[-1] + k))
+            result += [steps.quantiles for steps in each]
         return np.stack(result)
 
     def _inputs(self, n: int) -> np.ndarray | None:
