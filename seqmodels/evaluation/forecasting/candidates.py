@@ -20,6 +20,7 @@ from seqmodels.evaluation.forecasting.linear_process import (
     SeasonalARIMA,
     StructuralProcess,
     fit_process,
+    likeliest_order,
 )
 from seqmodels.generation.feature_distributions import FeatureDistributions
 
@@ -204,6 +205,8 @@ class ProcessFamily(CandidateModel):
         near: function that returns the neighbours of a process, which differ a little in their orders. If given,
             neighbours of the best process are fitted as long as one of them is better. None means that there is no
             further search.
+        screen: function that returns those of the processes that are worth to be fitted to a series with inputs. None
+            means that all are.
         prior: logarithm of the family's prior weight in the average of forecasts.
     """
 
@@ -212,6 +215,7 @@ class ProcessFamily(CandidateModel):
     processes: tuple[Process, ...]
     scale: PowerScale
     near: Callable[[Process], Iterable[Process]] | None = None
+    screen: Callable[[Sequence[Process], np.ndarray, np.ndarray | None], Sequence[Process]] | None = None
     prior: float = 0.0
 
     @property
@@ -225,7 +229,8 @@ class ProcessFamily(CandidateModel):
 
     def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
         z = self.scale.of_values(y)
-        fitted: dict[Process, FittedProcess | None] = {each: _fitted(each, z, inputs) for each in self.processes}
+        processes = self.processes if self.screen is None else self.screen(self.processes, z, inputs)
+        fitted: dict[Process, FittedProcess | None] = {each: _fitted(each, z, inputs) for each in processes}
         best = _least([each for each in fitted.values() if each is not None])
         while self.near is not None:
             for process in self.near(best.process):
@@ -329,14 +334,14 @@ def arima_family(season: int | None, scale: PowerScale) -> ProcessFamily:
             *(SeasonalARIMA(order, has_constant=True) for order in [(1, 0, 0), (2, 0, 1)]),
             *(SeasonalARIMA(order) for order in [(0, 1, 1), (1, 1, 1), (2, 1, 2), (0, 2, 1)]),
         ]
-        return ProcessFamily("ARIMA", season, tuple(starts), scale, near_arima, SEARCH_PRIOR)
+        return ProcessFamily("ARIMA", season, tuple(starts), scale, near_arima, prior=SEARCH_PRIOR)
     starts = [
         *(SeasonalARIMA(order, (0, 1, 1), season) for order in [(0, 1, 1), (1, 1, 1)]),
         *(SeasonalARIMA(order, (0, 1, 1), season, has_constant=True) for order in [(1, 0, 0), (2, 0, 1)]),
         SeasonalARIMA((1, 1, 1), (1, 0, 1), season),
         SeasonalARIMA((1, 0, 0), (1, 0, 0), season, has_constant=True),
     ]
-    return ProcessFamily("ARIMA", season, tuple(starts), scale, near_arima, SEARCH_PRIOR)
+    return ProcessFamily("ARIMA", season, tuple(starts), scale, near_arima, prior=SEARCH_PRIOR)
 
 
 def near_arima(process: Process) -> Iterator[SeasonalARIMA]:
@@ -370,9 +375,9 @@ def autoregressive_families(season: int | None, scale: PowerScale, n_values: int
     around_line = tuple(Autoregression(p, season, has_slope=True) for p in orders)
     changes = tuple(Autoregression(p, season, of_changes=True) for p in (0, *orders))
     return [
-        ProcessFamily("autoregression", season, around_level, scale, prior=LEVEL_PRIOR),
-        ProcessFamily("autoregression around a line", season, around_line, scale, prior=LINE_PRIOR),
-        ProcessFamily("autoregression of changes", season, changes, scale),
+        ProcessFamily("autoregression", season, around_level, scale, screen=likeliest_order, prior=LEVEL_PRIOR),
+        ProcessFamily("autoregression around a line", season, around_line, scale, screen=likeliest_order, prior=LINE_PRIOR),
+        ProcessFamily("autoregression of changes", season, changes, scale, screen=likeliest_order),
     ]
 
 

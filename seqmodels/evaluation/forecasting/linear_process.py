@@ -20,7 +20,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Protocol
 
 import numpy as np
@@ -110,12 +110,12 @@ class Process(ABC):
             inputs: U inputs that y is regressed on, ``(T, U)``.
         """
 
-    @property
+    @cached_property
     def n_lost(self) -> int:
         """Number of first values of a series that are given and have no density: the degree P of the lag polynomial."""
         return int(len(self.polynomials(self.start()).a) - 1)
 
-    @property
+    @cached_property
     def n_free(self) -> int:
         """Number of fitted parameters: shape parameters, coefficients of regressors and variance.
 
@@ -210,9 +210,9 @@ class Autoregression(Process):
         return Polynomials(np.convolve(a, differences(int(self.of_changes), 0, 1)), np.ones(1))
 
     def regressors(self, steps: np.ndarray) -> np.ndarray:
-        phases = [] if self.season is None else [steps % self.season == phase for phase in range(1, self.season)]
-        line = [SLOPE_UNIT * steps] * self.has_slope
-        return np.stack([np.ones(len(steps)), *line, *(phase.astype(float) for phase in phases)], axis=1)
+        phases = np.arange(1, self.season or 1) == (steps % (self.season or 1))[:, None]
+        line = SLOPE_UNIT * steps[:, None] if self.has_slope else np.zeros((len(steps), 0))
+        return np.concatenate([np.ones((len(steps), 1)), line, phases], axis=1)
 
     @property
     def has_level(self) -> bool:
@@ -226,15 +226,50 @@ class Autoregression(Process):
         return numbers
 
     def _least_squares(self, y: np.ndarray) -> np.ndarray:
-        y = y - np.nanmean(y)
+        rows = self.rows(y - np.nanmean(y))
+        design, target = rows[:, :-1], rows[:, -1]
+        if len(design) < design.shape[1] + 3:
+            raise ValueError(f"{self.name} has {design.shape[1] + 1} numbers to fit, and {len(design)} steps are complete")
+        coefficients = np.linalg.lstsq(design, target, rcond=None)[0]
+        return np.asarray(coefficients[len(coefficients) - self.order :])
+
+    def rows(self, y: np.ndarray) -> np.ndarray:
+        """Return the complete rows of the regression of a series on regressors and lags, ``(n, R + p + 1)``.
+
+        The columns are the R regressors, the lags 1 to p, and z itself.
+
+        Args:
+            y: values of the series, ``(T,)``; NaN is missing.
+        """
         p, z = self.order, np.diff(y) if self.of_changes else y
-        steps = np.arange(p, len(z)) + int(self.of_changes)
         lags = [z[p - i : len(z) - i] for i in range(1, p + 1)]
-        design = np.concatenate([np.stack([z[p:], *lags], axis=1), self.regressors(steps)], axis=1)
-        design = design[~np.isnan(design).any(axis=1)]
-        if len(design) < design.shape[1] + 2:
-            raise ValueError(f"{self.name} has {design.shape[1]} numbers to fit, and {len(design)} steps are complete")
-        return np.asarray(np.linalg.lstsq(design[:, 1:], design[:, 0], rcond=None)[0][:p])
+        columns = [self.regressors(np.arange(p, len(z)) + int(self.of_changes)), np.stack([*lags, z[p:]], axis=1)]
+        rows = np.concatenate(columns, axis=1)
+        return rows[~np.isnan(rows).any(axis=1)]
+
+
+def likeliest_order(processes: Sequence[Process], y: np.ndarray, inputs: np.ndarray | None) -> list[Process]:
+    """Return the autoregression with the least Akaike criterion among several that differ only in their order.
+
+    One QR decomposition of the regression with the largest order has the squared errors of all of them, over the steps
+    at which the largest has a density. If values are missing or there are inputs, no process is left out.
+
+    Args:
+        processes: the autoregressions, from the smallest order to the largest.
+        y: values of the series, ``(T,)``; NaN is missing.
+        inputs: U inputs, ``(T, U)``; None means none.
+    """
+    candidates = [each for each in processes if isinstance(each, Autoregression) and has_enough_values(each, y, inputs)]
+    if inputs is not None or np.isnan(y).any() or not candidates:
+        return list(processes)
+    largest = candidates[-1]
+    errors = np.linalg.qr(largest.rows(y - y.mean()), mode="r")[:, -1]
+    n = len(y) - largest.n_lost
+    squares = np.cumsum(errors[::-1] ** 2)[::-1]  # of the errors that are left after as many columns
+    n_before, numbers = len(errors) - 1 - largest.order, np.array([each.n_free for each in candidates])
+    left = np.maximum(squares[[n_before + each.order for each in candidates]], np.finfo(np.float64).tiny)
+    criteria = n * np.log(left) + 2 * numbers * n / np.maximum(n - numbers - 1, 0.5)
+    return [candidates[int(np.argmin(criteria))]]
 
 
 @dataclass(frozen=True)
@@ -454,8 +489,8 @@ def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = Non
         ValueError: the series is too short for the process, or the process leaves no noise in it.
     """
     inputs = np.zeros((len(y), 0)) if inputs is None else inputs
-    n_values, n_free = int((~np.isnan(y)).sum()), process.n_free + inputs.shape[1]
-    if n_values - process.n_lost < n_free + 3:
+    if not has_enough_values(process, y, inputs):
+        n_free, n_values = process.n_free + inputs.shape[1], int((~np.isnan(y)).sum())
         raise ValueError(f"{process.name} has {n_free} numbers to fit, and the series only {n_values} values")
     numbers = process.estimate(y, inputs)
     whitened = _Series.of(process, y, inputs).whitened(process.polynomials(numbers))
@@ -468,6 +503,18 @@ def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = Non
     log_probs[len(y) - n :] = of_residuals - np.log(whitened.band[0, :n])
     log_probs[np.isnan(y)] = np.nan
     return FittedProcess(process, numbers, log_probs, inputs.shape[1])
+
+
+def has_enough_values(process: Process, y: np.ndarray, inputs: np.ndarray | None = None) -> bool:
+    """Return True if a series has enough values for a process to be fitted, with a regression on inputs if there are.
+
+    Args:
+        process: the process.
+        y: values of the series, ``(T,)``; NaN is missing.
+        inputs: U inputs, ``(T, U)``; None means none.
+    """
+    n_inputs = 0 if inputs is None else inputs.shape[1]
+    return int((~np.isnan(y)).sum()) - process.n_lost >= process.n_free + n_inputs + 3
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ RIDGE = 1e-9  # of γ_0, added to it, so that the covariance has a Cholesky fact
 SETTLED = 1e-11  # change of a column of the factor, relative to its first entry, from which it counts as constant
 IMPOSSIBLE = 1e10  # loss of numbers that are no process
 DIFFERENCE = 1e-5  # of a number, in gradients
+VANISHED = 1e-18  # size of a response to a shock from which it counts as over
 MAX_ITERATIONS = 60
 LEAST_GAIN, LEAST_GRADIENT = 1e-7, 1e-4  # of the loss, relative to it, and of its gradient, with which a search ends
 ENOUGH_GAIN = 1e-4  # least decrease of the loss in a step, relative to that of its tangent
@@ -70,7 +71,9 @@ def add_autocovariance(theta: np.ndarray, variance: float, gamma: np.ndarray) ->
 def polynomials_of(
     numbers: np.ndarray, orders: np.ndarray, parts: np.ndarray, is_damped: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the autoregressive polynomial of a process without its differences, and the autocovariances γ of u.
+    """Return the autoregressive polynomial of a process without its differences, and what u is.
+
+    u is given by the moving-average polynomial θ of an ARIMA, or by the autocovariances γ of a structural process.
 
     Args:
         numbers: N shape parameters, ``(N,)``.
@@ -93,9 +96,7 @@ def polynomials_of(
     p, q, P, season = orders[0], orders[1], orders[2], orders[4]
     ar = convolved(stationary_polynomial(numbers[:p], 1), stationary_polynomial(numbers[p + q : p + q + P], season))
     ma = convolved(stationary_polynomial(numbers[p : p + q], 1), stationary_polynomial(numbers[p + q + P :], season))
-    gamma = np.zeros(len(ma))
-    add_autocovariance(ma, 1.0, gamma)
-    return ar, gamma
+    return ar, ma
 
 
 @compiled(any_order=True, inner=True)
@@ -148,6 +149,112 @@ def whiten(gamma: np.ndarray, columns: np.ndarray) -> float:
 
 
 @compiled(inner=True)
+def invert(theta: np.ndarray, columns: np.ndarray) -> None:
+    """Replace C series ``u = θ(B) ε``, ``(C, n)``, by ε, with ε zero before the first step."""
+    lags = np.flatnonzero(theta[1:]) + 1
+    for c in range(len(columns)):
+        column = columns[c]
+        for t in range(len(column)):
+            each = column[t]
+            for lag in lags:
+                if lag > t:
+                    break
+                each -= theta[lag] * column[t - lag]
+            column[t] = each
+
+
+@compiled(any_order=True, inner=True)
+def explain_start(theta: np.ndarray, columns: np.ndarray, products: np.ndarray) -> float:
+    """Subtract from the products of C inverted series what the q unknown ε before the first step explain of them.
+
+    The products are then those of ``L⁻¹ u``, with L the Cholesky factor of the covariance of u; return the logarithm of
+    its determinant. The unknown ε are coefficients of a regression with the variance 1, as in Ljung and Box (1979).
+
+    Args:
+        theta: coefficients of θ, ``(q + 1,)``.
+        columns: the series as ``invert`` returns them, the target first, ``(C, n)``.
+        products: products of all pairs, with the target last, ``(C, C)``.
+    """
+    n_columns, n = columns.shape
+    q = len(theta) - 1
+    lags = np.flatnonzero(theta[1:]) + 1
+    if q == 0 or not len(lags):
+        return 0.0
+    response = np.zeros(n)  # of ε to a shock in u
+    response[0] = 1.0
+    length, n_small = n, 0
+    for t in range(1, n):
+        each = 0.0
+        for lag in lags:
+            if lag > t:
+                break
+            each -= theta[lag] * response[t - lag]
+        response[t] = each
+        n_small = n_small + 1 if abs(each) < VANISHED else 0
+        if n_small >= q:
+            length = t + 1
+            break
+    # A shock at step i moves ε by the response from i on: gram has the products of these for i below q.
+    gram, with_columns = np.zeros((q, q)), np.zeros((n_columns, q))
+    for k in range(min(q, n)):
+        total = 0.0
+        for t in range(length - k):
+            total += response[t] * response[t + k]
+        gram[0, k] = total
+        for i in range(1, min(q, n) - k):
+            total -= response[n - i] * response[n - i - k]
+            gram[i, i + k] = total
+    for i in range(min(q, n)):
+        for j in range(i):
+            gram[i, j] = gram[j, i]
+    for c in range(n_columns):
+        column = columns[(c + 1) % n_columns]
+        for i in range(min(q, n)):
+            total = 0.0
+            for t in range(min(length, n - i)):
+                total += response[t] * column[t + i]
+            with_columns[c, i] = total
+    # ε at j + 1 steps before the first one is a shock of θ_(i + j + 1) at step i.
+    half = np.zeros((q, q))
+    moments, factor = np.zeros((n_columns, q)), np.eye(q)
+    for lag in lags:
+        for i in range(lag):
+            j = lag - 1 - i
+            for m in range(q):
+                half[j, m] += theta[lag] * gram[i, m]
+            for c in range(n_columns):
+                moments[c, j] += theta[lag] * with_columns[c, i]
+    for lag in lags:
+        for i in range(lag):
+            j = lag - 1 - i
+            for m in range(j, q):
+                factor[m, j] += theta[lag] * half[m, i]
+    log_det = 0.0
+    for j in range(q):  # Cholesky, and the moments times its inverse
+        for m in range(j):
+            scale = factor[j, m]
+            if scale != 0.0:
+                for i in range(j, q):
+                    factor[i, j] -= scale * factor[i, m]
+        pivot = math.sqrt(factor[j, j])
+        log_det += math.log(pivot)
+        for i in range(j, q):
+            factor[i, j] /= pivot
+        for c in range(n_columns):
+            each = moments[c, j] / pivot
+            moments[c, j] = each
+            for i in range(j + 1, q):
+                moments[c, i] -= factor[i, j] * each
+    for c in range(n_columns):
+        for d in range(n_columns):
+            total = 0.0
+            for j in range(q):
+                total += moments[c, j] * moments[d, j]
+            products[c, d] -= total
+    return log_det
+
+
+@compiled(inner=True)
 def loss_of(
     numbers: np.ndarray,
     orders: np.ndarray,
@@ -159,7 +266,7 @@ def loss_of(
     unit: float,
 ) -> float:
     """Return minus the concentrated log-likelihood per step; ``most_likely`` describes the arguments."""
-    ar, gamma = polynomials_of(numbers, orders, parts, is_damped)
+    ar, of_u = polynomials_of(numbers, orders, parts, is_damped)
     n_series, n_steps = series.shape
     p, n = len(ar) - 1, series.shape[1] - len(ar) + 1
     n_columns = n_series + len(X)
@@ -170,12 +277,18 @@ def loss_of(
                 for t in range(n):
                     columns[c, t] += ar[lag] * series[c, t + p - lag]
     columns[n_series:] = X[:, X.shape[1] - n :]
-    log_det = whiten(gamma, columns)
+    log_det = 0.0
+    if len(parts):
+        log_det = whiten(of_u, columns)
+    else:
+        invert(of_u, columns)
     products = np.empty((n_columns, n_columns))  # the target stands last, after missing values, inputs and regressors
     for i in range(n_columns):
         for j in range(i + 1):
             left, right = columns[(i + 1) % n_columns], columns[(j + 1) % n_columns]
             products[i, j] = products[j, i] = left @ right
+    if not len(parts):
+        log_det = explain_start(of_u, columns, products)
     squares = np.array([products[i, i] for i in range(n_columns)])
     for i in range(n_columns - 1):
         is_dependent = not products[i, i] > DEPENDENT * squares[i]
