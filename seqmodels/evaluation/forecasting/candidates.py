@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from seqmodels.evaluation.forecasting.linear_process import (
     SeasonalARIMA,
     StructuralProcess,
     fit_process,
-    likeliest_order,
+    likely_orders,
 )
 from seqmodels.generation.feature_distributions import FeatureDistributions
 
@@ -113,6 +113,21 @@ class FittedCandidate(ABC):
         return str(VALUES)
 
 
+@dataclass(frozen=True)
+class EarlierFits:
+    """What was fitted to the same series before, such as to a shorter part of it or on another scale.
+
+    Searches begin there. Fits add what they find.
+
+    Attributes:
+        numbers: shape parameters that were fitted last, for each process.
+        best: the process that was best last, for each family.
+    """
+
+    numbers: dict[Process, np.ndarray] = field(default_factory=dict)
+    best: dict[ProcessFamily, Process] = field(default_factory=dict)
+
+
 class CandidateModel(ABC):
     """A kind of model that an automatic forecast may fit to a series, the abstract base class.
 
@@ -130,12 +145,16 @@ class CandidateModel(ABC):
         return 0.0
 
     @abstractmethod
-    def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
+    def fit(
+        self, y: np.ndarray, inputs: np.ndarray | None = None, earlier: EarlierFits | None = None
+    ) -> FittedCandidate:
         """Fit the model to a series, with a regression on inputs if there are some.
 
         Args:
             y: values of the series, ``(T,)``; NaN is missing.
             inputs: U inputs, such as holidays, ``(T, U)``; None means none.
+            earlier: earlier fits, near which searches begin and to which this one is added; None means that there are
+                none.
 
         Raises:
             ValueError: the model cannot be fitted, for example because the series is too short.
@@ -227,28 +246,35 @@ class ProcessFamily(CandidateModel):
         season = "" if self.season is None else f", season {self.season}"
         return f"{self.kind}{season}" + f", {self.scale}" * (self.scale != VALUES)
 
-    def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
-        z = self.scale.of_values(y)
+    def fit(
+        self, y: np.ndarray, inputs: np.ndarray | None = None, earlier: EarlierFits | None = None
+    ) -> FittedCandidate:
+        z, earlier = self.scale.of_values(y), earlier or EarlierFits()
         processes = self.processes if self.screen is None else self.screen(self.processes, z, inputs)
-        fitted: dict[Process, FittedProcess | None] = {each: _fitted(each, z, inputs) for each in processes}
+        if self.near is not None and self in earlier.best:
+            processes = (earlier.best[self], *processes)
+        fitted = {each: _fitted(each, z, inputs, earlier) for each in processes}
         best = _least([each for each in fitted.values() if each is not None])
         while self.near is not None:
             for process in self.near(best.process):
                 if process not in fitted and len(fitted) < MOST_FITTED:
-                    fitted[process] = each = _fitted(process, z, inputs)
+                    fitted[process] = each = _fitted(process, z, inputs, earlier)
                     if each is not None and _least([best, each]) is each:
                         best = each
                         break
             else:
                 break
+        earlier.best[self] = best.process
         return ScaledProcess(best, self.scale)
 
 
-def _fitted(process: Process, z: np.ndarray, inputs: np.ndarray | None) -> FittedProcess | None:
+def _fitted(process: Process, z: np.ndarray, inputs: np.ndarray | None, earlier: EarlierFits) -> FittedProcess | None:
     try:
-        return fit_process(process, z, inputs)
+        fitted = fit_process(process, z, inputs, earlier.numbers.get(process))
     except (ValueError, np.linalg.LinAlgError):
         return None
+    earlier.numbers[process] = fitted.numbers
+    return fitted
 
 
 def _least(fitted: Sequence[FittedProcess]) -> FittedProcess:
@@ -375,9 +401,9 @@ def autoregressive_families(season: int | None, scale: PowerScale, n_values: int
     around_line = tuple(Autoregression(p, season, has_slope=True) for p in orders)
     changes = tuple(Autoregression(p, season, of_changes=True) for p in (0, *orders))
     return [
-        ProcessFamily("autoregression", season, around_level, scale, screen=likeliest_order, prior=LEVEL_PRIOR),
-        ProcessFamily("autoregression around a line", season, around_line, scale, screen=likeliest_order, prior=LINE_PRIOR),
-        ProcessFamily("autoregression of changes", season, changes, scale, screen=likeliest_order),
+        ProcessFamily("autoregression", season, around_level, scale, screen=likely_orders, prior=LEVEL_PRIOR),
+        ProcessFamily("autoregression around a line", season, around_line, scale, screen=likely_orders, prior=LINE_PRIOR),
+        ProcessFamily("autoregression of changes", season, changes, scale, screen=likely_orders),
     ]
 
 
@@ -405,7 +431,9 @@ class Naive(CandidateModel):
     def title(self) -> str:
         return "naive" if self.season == 1 else "seasonal naive"
 
-    def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
+    def fit(
+        self, y: np.ndarray, inputs: np.ndarray | None = None, earlier: EarlierFits | None = None
+    ) -> FittedCandidate:
         fitted = SeasonalNaive(self.season).fit([y[:, None]])
         if self.holds_all:
             last = y[~np.isnan(y)][-1]

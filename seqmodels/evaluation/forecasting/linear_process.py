@@ -41,6 +41,8 @@ LARGEST_NUMBER = 4.0  # inverse hyperbolic tangent of a partial autocorrelation
 RIDGE = 1e-9  # of γ_0, added to it, so that the covariance has a Cholesky factor
 FIRST_RATIO = -1.0  # logarithm of a ratio of variances that a fit begins with
 LARGEST_RATIO = 10.0
+MOST_ORDERS = 4  # most autoregressions of a family that are fitted on all their steps
+NEAR_BOUND = 0.25  # of the distance between the bounds of a number, within which no search begins
 SLOPE_UNIT = 0.01  # of b, which keeps regressors of one size
 ROUNDS = 5  # of an autoregression and the coefficients of inputs, each given the other
 ROUNDING = 1e-14  # of the largest value: the least deviation of a forecast
@@ -102,12 +104,13 @@ class Process(ABC):
         """
 
     @abstractmethod
-    def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    def estimate(self, y: np.ndarray, inputs: np.ndarray, start: np.ndarray) -> np.ndarray:
         """Estimate the N shape parameters (AR and MA coefficients, ratios of variances) from a series, ``(N,)``.
 
         Args:
             y: values of the series, ``(T,)``; NaN is missing.
             inputs: U inputs that y is regressed on, ``(T, U)``.
+            start: shape parameters at which a search for them begins, ``(N,)``.
         """
 
     @cached_property
@@ -176,8 +179,8 @@ class SeasonalARIMA(Process):
     def has_level(self) -> bool:
         return self.has_constant or self.order[1] + self.seasonal_order[1] > 0
 
-    def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-        return most_likely(self, y, inputs)
+    def estimate(self, y: np.ndarray, inputs: np.ndarray, start: np.ndarray) -> np.ndarray:
+        return most_likely(self, y, inputs, start)
 
 
 @dataclass(frozen=True)
@@ -218,7 +221,7 @@ class Autoregression(Process):
     def has_level(self) -> bool:
         return True
 
-    def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    def estimate(self, y: np.ndarray, inputs: np.ndarray, start: np.ndarray) -> np.ndarray:
         numbers = self._least_squares(y)
         for _ in range(ROUNDS if inputs.shape[1] else 0):  # Cochrane and Orcutt (1949)
             effects = _Series.of(self, y, inputs).whitened(self.polynomials(numbers)).effects
@@ -248,8 +251,8 @@ class Autoregression(Process):
         return rows[~np.isnan(rows).any(axis=1)]
 
 
-def likeliest_order(processes: Sequence[Process], y: np.ndarray, inputs: np.ndarray | None) -> list[Process]:
-    """Return the autoregression with the least Akaike criterion among several that differ only in their order.
+def likely_orders(processes: Sequence[Process], y: np.ndarray, inputs: np.ndarray | None) -> list[Process]:
+    """Return the few autoregressions with the least Akaike criteria among many that differ only in their order.
 
     One QR decomposition of the regression with the largest order has the squared errors of all of them, over the steps
     at which the largest has a density. If values are missing or there are inputs, no process is left out.
@@ -269,7 +272,7 @@ def likeliest_order(processes: Sequence[Process], y: np.ndarray, inputs: np.ndar
     n_before, numbers = len(errors) - 1 - largest.order, np.array([each.n_free for each in candidates])
     left = np.maximum(squares[[n_before + each.order for each in candidates]], np.finfo(np.float64).tiny)
     criteria = n * np.log(left) + 2 * numbers * n / np.maximum(n - numbers - 1, 0.5)
-    return [candidates[int(np.argmin(criteria))]]
+    return [candidates[i] for i in np.argsort(criteria, kind="stable")[:MOST_ORDERS]]
 
 
 @dataclass(frozen=True)
@@ -321,8 +324,8 @@ class StructuralProcess(Process):
     def has_level(self) -> bool:
         return True
 
-    def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-        return most_likely(self, y, inputs)
+    def estimate(self, y: np.ndarray, inputs: np.ndarray, start: np.ndarray) -> np.ndarray:
+        return most_likely(self, y, inputs, start)
 
 
 @dataclass(frozen=True)
@@ -477,13 +480,17 @@ class FittedProcess:
         return InputEffects(part.beta[whitened.of_inputs], np.sqrt(variance * (of_inputs**2).sum(1)))
 
 
-def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedProcess:
+def fit_process(
+    process: Process, y: np.ndarray, inputs: np.ndarray | None = None, start: np.ndarray | None = None
+) -> FittedProcess:
     """Fit a linear process to a series, with a regression on inputs if there are some.
 
     Args:
         process: the process.
         y: values of the series, ``(T,)``; NaN is missing.
         inputs: U inputs, ``(T, U)``; None means none.
+        start: shape parameters at which a search for them begins, such as those of a similar series, ``(N,)``; None
+            means ``process.start()``.
 
     Raises:
         ValueError: the series is too short for the process, or the process leaves no noise in it.
@@ -492,7 +499,7 @@ def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = Non
     if not has_enough_values(process, y, inputs):
         n_free, n_values = process.n_free + inputs.shape[1], int((~np.isnan(y)).sum())
         raise ValueError(f"{process.name} has {n_free} numbers to fit, and the series only {n_values} values")
-    numbers = process.estimate(y, inputs)
+    numbers = process.estimate(y, inputs, process.start() if start is None else start)
     whitened = _Series.of(process, y, inputs).whitened(process.polynomials(numbers))
     if not np.isfinite(whitened.log_prob):
         raise ValueError(f"{process.name} leaves no noise in the series")
@@ -549,7 +556,7 @@ class Searched(Protocol):
     def has_level(self) -> bool: ...
 
 
-def most_likely(process: Searched, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+def most_likely(process: Searched, y: np.ndarray, inputs: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Return the N shape parameters of a process that maximise its likelihood, ``(N,)``.
 
     Shape parameters are AR and MA coefficients and ratios of variances. The likelihood is that of a series given its
@@ -560,10 +567,11 @@ def most_likely(process: Searched, y: np.ndarray, inputs: np.ndarray) -> np.ndar
         process: the process.
         y: values of the series, ``(T,)``; NaN is missing.
         inputs: U inputs, ``(T, U)``.
+        start: shape parameters at which the search begins, ``(N,)``. Those near a bound, where the likelihood hardly
+            changes with them, are moved away from it.
     """
     from seqmodels.inference.gaussian import compiled_processes  # lazily: numba takes a while to load
 
-    start = process.start()
     if not len(start):
         return start
     series, space = _Series.of(process, y, inputs), process.search_space()
@@ -572,9 +580,10 @@ def most_likely(process: Searched, y: np.ndarray, inputs: np.ndarray) -> np.ndar
     levels = np.concatenate([series.filled[:, None], missing, inputs], axis=1)
     n = len(y) - len(space.differences) + 1
     n_values = len(series.X) - len(series.missing)
+    bounds = np.array(process.bounds())
     numbers, _ = compiled_processes.most_likely(
-        start,
-        np.array(process.bounds()),
+        np.clip(start, bounds @ [1 - NEAR_BOUND, NEAR_BOUND], bounds @ [NEAR_BOUND, 1 - NEAR_BOUND]),
+        bounds,
         space.orders,
         space.parts,
         space.is_damped,

@@ -13,6 +13,7 @@ from seqmodels.encodings.differences import rounding
 from seqmodels.evaluation.forecasting.candidates import (
     HALF_BAND,
     CandidateModel,
+    EarlierFits,
     FittedCandidate,
     Naive,
     StepQuantiles,
@@ -372,6 +373,7 @@ class Trials:
         tried: the trials so far.
         errors: error of each model that failed, by title.
         inputs: U scaled inputs, ``(T + k, U)``; None means none.
+        earlier: what was fitted so far, from which each search begins.
     """
 
     y: np.ndarray
@@ -382,6 +384,7 @@ class Trials:
     tried: list[BacktestTrial] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
     inputs: np.ndarray | None = None
+    earlier: EarlierFits = field(default_factory=EarlierFits)
 
     @classmethod
     def of(
@@ -453,7 +456,8 @@ class Trials:
         if self.tried and start > self.deadline:
             return np.inf
         try:
-            quantiles, fitted = self._backtest(candidate), candidate.fit(self.y, self._inputs(len(self.y)))
+            quantiles = self._backtest(candidate)
+            fitted = candidate.fit(self.y, self._inputs(len(self.y)), self.earlier)
         except (ValueError, np.linalg.LinAlgError) as error:
             self.errors[candidate.title] = str(error)
             return np.inf
@@ -474,7 +478,7 @@ class Trials:
         result, levels, k = [], np.append(SCORED_LEVELS, INNER_LEVELS), self.actual.shape[1]
         for start in range(0, len(self.origins), REFIT_EVERY):
             origins = self.origins[start : start + REFIT_EVERY].tolist()
-            fitted = candidate.fit(self.y[: origins[0]], self._inputs(origins[0]))
+            fitted = candidate.fit(self.y[: origins[0]], self._inputs(origins[0]), self.earlier)
             each = fitted.ahead_from(self.y, origins, k, levels, self._inputs(origins[-1] + k))
             result += [steps.quantiles for steps in each]
         return np.stack(result)
