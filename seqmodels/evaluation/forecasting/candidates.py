@@ -15,6 +15,7 @@ from seqmodels.evaluation.baselines import SeasonalNaive
 from seqmodels.evaluation.forecasting.linear_process import (
     Autoregression,
     FittedProcess,
+    GaussianSteps,
     InputEffects,
     Process,
     SeasonalARIMA,
@@ -38,16 +39,102 @@ LEVEL_PRIOR, LINE_PRIOR, TREND_PRIOR, SEARCH_PRIOR = 0.5, -0.35, -0.2, -0.15
 
 
 @dataclass(frozen=True)
-class StepQuantiles:
-    """The forecast of k steps as marginal means and quantiles of each step, in units of the series.
+class PowerScale:
+    """A transformation z of a series before it is modeled: values (power 1), square roots (0.5) or logarithms (0)."""
+
+    power: float
+
+    def __str__(self) -> str:
+        return {1.0: "values", 0.5: "square roots", 0.0: "logarithms"}[self.power]
+
+    def of_values(self, y: np.ndarray) -> np.ndarray:
+        """Transform values of a series of T steps to z, ``(T,)``.
+
+        Args:
+            y: the values, ``(T,)``: at least 0 for square roots, above 0 for logarithms.
+        """
+        return np.asarray(np.log(y) if self.power == 0 else np.power(y, self.power))
+
+    def to_values(self, z: np.ndarray) -> np.ndarray:
+        """Transform z back to values of the series, the inverse of ``of_values``; negative square roots give zero."""
+        if self.power == 0:
+            return np.asarray(np.exp(np.minimum(z, LARGEST_EXPONENT)))
+        return z if self.power == 1 else np.square(np.maximum(z, 0.0))
+
+    def log_slope(self, y: np.ndarray) -> np.ndarray:
+        """Return ``log dz/dy``, the log-derivative of the transformation, at each of T values ``y``, shape ``(T,)``.
+
+        A value of zero is treated as the smallest value above zero.
+        """
+        if self.power == 1:
+            return np.zeros(len(y))
+        least = np.nanmin(np.where(y > 0, y, np.inf))
+        return np.asarray(np.log(self.power or 1.0) + (self.power - 1) * np.log(np.maximum(y, least)))
+
+    def mean_value(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+        """Return the mean ``E[y]`` of the values if the transformed ones, ``z(y)``, are Gaussian, for each element.
+
+        Args:
+            mean: mean of z, an array.
+            deviation: standard deviation of z, of the same shape.
+        """
+        if self.power == 0:
+            return self.to_values(mean + 0.5 * deviation**2)
+        return mean if self.power == 1 else mean**2 + deviation**2
+
+
+VALUES, SQUARE_ROOTS, LOGARITHMS = PowerScale(1.0), PowerScale(0.5), PowerScale(0.0)
+
+
+@dataclass(frozen=True)
+class ScaledSteps:
+    """The forecast of k steps by a model of the values of a series, or of their square roots or logarithms.
 
     Attributes:
-        mean: mean of each step, ``(k,)``.
-        quantiles: Q quantiles of each step, ``(k, Q)``.
+        gaussian: the Gaussian forecast of the transformed steps.
+        scale: the transformation.
     """
 
-    mean: np.ndarray
-    quantiles: np.ndarray
+    gaussian: GaussianSteps
+    scale: PowerScale
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean of the values of each step, ``(k,)``."""
+        return self.scale.mean_value(self.gaussian.mean, self.gaussian.deviation)
+
+    def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        """Return Q quantiles of each step, ``(k, Q)``, in units of the series.
+
+        Args:
+            levels: their levels, ``(Q,)``.
+        """
+        from scipy import special  # lazily: scipy is slow to import
+
+        return self.at(special.ndtri(levels)[:, None]).T
+
+    def at(self, normal: np.ndarray) -> np.ndarray:
+        """Return the values at which the transformed steps are at given standardised errors, ``(n, k)``.
+
+        Args:
+            normal: distances from the means in standard deviations, ``(n, k)`` or ``(n, 1)``.
+        """
+        return self.scale.to_values(self.gaussian.mean + self.gaussian.deviation * normal)
+
+    def after(self, n: int) -> ScaledSteps:
+        """Return the forecast without its first n steps."""
+        each = self.gaussian
+        return ScaledSteps(GaussianSteps(each.mean[n:], each.deviation[n:], each.root[n:]), self.scale)
+
+    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw the standardised errors of all steps together, ``(n, k)``.
+
+        Args:
+            n: number of draws.
+            rng: generator of random numbers.
+        """
+        errors = rng.normal(size=(n, self.gaussian.root.shape[1])) @ self.gaussian.root.T
+        return np.asarray(errors / self.gaussian.deviation)
 
 
 class FittedCandidate(ABC):
@@ -63,30 +150,28 @@ class FittedCandidate(ABC):
 
     @abstractmethod
     def ahead_from(
-        self, y: np.ndarray, origins: Sequence[int], k: int, levels: np.ndarray, inputs: np.ndarray | None = None
-    ) -> list[StepQuantiles]:
-        """Forecast the k steps after each origin, a number of given steps, by the mean and quantiles of each step.
+        self, y: np.ndarray, origins: Sequence[int], k: int, inputs: np.ndarray | None = None
+    ) -> list[ScaledSteps]:
+        """Forecast the k steps after each origin, a number of given steps.
 
         Args:
             y: values of the series, ``(T,)``; NaN is missing.
             origins: increasing numbers of given steps, at most T.
             k: number of steps ahead.
-            levels: levels of Q quantiles, ``(Q,)``.
             inputs: U inputs up to k steps after the last origin, or farther, ``(T', U)``, if the model was fitted with
                 some; else None.
         """
 
-    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
-        """Forecast the k steps that follow a series, by the mean and quantiles of each step.
+    def ahead(self, y: np.ndarray, k: int, inputs: np.ndarray | None = None) -> ScaledSteps:
+        """Forecast the k steps that follow a series.
 
         Args:
             y: values of the series, ``(T,)``; NaN is missing.
             k: number of steps ahead.
-            levels: levels of Q quantiles, ``(Q,)``.
             inputs: U inputs of the series and of the steps ahead, ``(T + k, U)``, if the model was fitted with some;
                 else None.
         """
-        return self.ahead_from(y, [len(y)], k, levels, inputs)[0]
+        return self.ahead_from(y, [len(y)], k, inputs)[0]
 
     @abstractmethod
     def log_probs(self, y: np.ndarray) -> np.ndarray:
@@ -162,54 +247,6 @@ class CandidateModel(ABC):
 
 
 # -- linear processes ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PowerScale:
-    """A transformation z of a series before it is modeled: values (power 1), square roots (0.5) or logarithms (0)."""
-
-    power: float
-
-    def __str__(self) -> str:
-        return {1.0: "values", 0.5: "square roots", 0.0: "logarithms"}[self.power]
-
-    def of_values(self, y: np.ndarray) -> np.ndarray:
-        """Transform values of a series of T steps to z, ``(T,)``.
-
-        Args:
-            y: the values, ``(T,)``: at least 0 for square roots, above 0 for logarithms.
-        """
-        return np.asarray(np.log(y) if self.power == 0 else np.power(y, self.power))
-
-    def to_values(self, z: np.ndarray) -> np.ndarray:
-        """Transform z back to values of the series, the inverse of ``of_values``; negative square roots give zero."""
-        if self.power == 0:
-            return np.asarray(np.exp(np.minimum(z, LARGEST_EXPONENT)))
-        return z if self.power == 1 else np.square(np.maximum(z, 0.0))
-
-    def log_slope(self, y: np.ndarray) -> np.ndarray:
-        """Return ``log dz/dy``, the log-derivative of the transformation, at each of T values ``y``, shape ``(T,)``.
-
-        A value of zero is treated as the smallest value above zero.
-        """
-        if self.power == 1:
-            return np.zeros(len(y))
-        least = np.nanmin(np.where(y > 0, y, np.inf))
-        return np.asarray(np.log(self.power or 1.0) + (self.power - 1) * np.log(np.maximum(y, least)))
-
-    def mean_value(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """Return the mean ``E[y]`` of the values if the transformed ones, ``z(y)``, are Gaussian, for each element.
-
-        Args:
-            mean: mean of z, an array.
-            deviation: standard deviation of z, of the same shape.
-        """
-        if self.power == 0:
-            return self.to_values(mean + 0.5 * deviation**2)
-        return mean if self.power == 1 else mean**2 + deviation**2
-
-
-VALUES, SQUARE_ROOTS, LOGARITHMS = PowerScale(1.0), PowerScale(0.5), PowerScale(0.0)
 
 
 @dataclass(frozen=True)
@@ -305,15 +342,10 @@ class ScaledProcess(FittedCandidate):
     scale: PowerScale
 
     def ahead_from(
-        self, y: np.ndarray, origins: Sequence[int], k: int, levels: np.ndarray, inputs: np.ndarray | None = None
-    ) -> list[StepQuantiles]:
-        from scipy import special
-
-        normal, result = special.ndtri(levels), []
-        for steps in self.fitted.ahead_from(self.scale.of_values(y), origins, k, inputs):
-            quantiles = self.scale.to_values(steps.mean[:, None] + steps.deviation[:, None] * normal)
-            result.append(StepQuantiles(self.scale.mean_value(steps.mean, steps.deviation), quantiles))
-        return result
+        self, y: np.ndarray, origins: Sequence[int], k: int, inputs: np.ndarray | None = None
+    ) -> list[ScaledSteps]:
+        each = self.fitted.ahead_from(self.scale.of_values(y), origins, k, inputs)
+        return [ScaledSteps(steps, self.scale) for steps in each]
 
     @property
     def n_parameters(self) -> int:
@@ -449,13 +481,16 @@ class FittedNaive(FittedCandidate):
     fitted: SeasonalNaive
 
     def ahead_from(
-        self, y: np.ndarray, origins: Sequence[int], k: int, levels: np.ndarray, inputs: np.ndarray | None = None
-    ) -> list[StepQuantiles]:
+        self, y: np.ndarray, origins: Sequence[int], k: int, inputs: np.ndarray | None = None
+    ) -> list[ScaledSteps]:
+        steps, deviation = np.arange(k), float(np.sqrt(self.fitted.covariance_[0, 0]))
+        apart = steps[:, None] - steps
+        root = deviation * ((apart >= 0) & (apart % self.fitted.season == 0))  # errors add up from season to season
+        deviations = np.sqrt((root**2).sum(1))
         result = []
         for ahead in self.fitted.ahead([y[:, None]], [origins], k, 1, 0):
-            steps = [step for step in ahead.steps if isinstance(step, FeatureDistributions)]
-            mean = np.array([step.mean[0] for step in steps])
-            result.append(StepQuantiles(mean, np.stack([step.quantiles(levels)[:, 0] for step in steps])))
+            mean = np.array([step.mean[0] for step in ahead.steps if isinstance(step, FeatureDistributions)])
+            result.append(ScaledSteps(GaussianSteps(mean, deviations, root), VALUES))
         return result
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from seqmodels.evaluation.forecasting.candidates import (
     EarlierFits,
     FittedCandidate,
     Naive,
-    StepQuantiles,
+    ScaledSteps,
     arima_family,
     autoregressive_families,
     scales_of,
@@ -45,6 +45,19 @@ MOST_MISSING = 500  # most values that are filled in, because each is a coeffici
 SHORTEST = 12  # fewest values of a series that is forecast
 LONGEST_GAP = 1000  # most missing steps at the end of a series that is forecast
 LONGEST_BAND = 60  # longest season for which banded covariances are factored
+
+
+@dataclass(frozen=True)
+class StepQuantiles:
+    """The forecast of k steps as marginal means and quantiles of each step, in units of the series.
+
+    Attributes:
+        mean: mean of each step, ``(k,)``.
+        quantiles: Q quantiles of each step, ``(k, Q)``.
+    """
+
+    mean: np.ndarray
+    quantiles: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +93,60 @@ class BacktestTrial:
 
 
 @dataclass(frozen=True)
+class AveragedForecast:
+    """The average of the forecasts of several models: each of its quantiles is the weighted mean of theirs.
+
+    Distances to the median are multiplied by a factor for each step, and the result is cut at bounds.
+
+    Attributes:
+        steps: the forecasts of k steps by m models.
+        weights: their weights, which add up to one, ``(m,)``.
+        factors: the factor for each step, ``(k,)``.
+        low, high: bounds of the values.
+    """
+
+    steps: Sequence[ScaledSteps]
+    weights: np.ndarray
+    factors: np.ndarray
+    low: float = -np.inf
+    high: float = np.inf
+
+    def _average(self, each: Sequence[np.ndarray]) -> np.ndarray:
+        return np.asarray(np.tensordot(self.weights, each, 1))
+
+    def _cut(self, values: np.ndarray) -> np.ndarray:
+        median = self._average([steps.at(np.zeros((1, 1)))[0] for steps in self.steps])
+        return np.clip(median + self.factors * (values - median), self.low, self.high)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Weighted mean of the models' means of each step, ``(k,)``."""
+        return np.clip(self._average([steps.mean for steps in self.steps]), self.low, self.high)
+
+    def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        """Return Q quantiles of each step, ``(k, Q)``.
+
+        Args:
+            levels: their levels, ``(Q,)``.
+        """
+        return self._cut(self._average([steps.quantiles(levels).T for steps in self.steps])).T
+
+    def paths(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw n paths of the k steps, ``(n, k)``, of which each step by itself has the quantiles of the forecast.
+
+        The errors of the steps of a path depend on each other as in one of the models, which is drawn by its weight.
+
+        Args:
+            n: number of paths.
+            rng: generator of random numbers.
+        """
+        numbers = rng.multinomial(n, self.weights / self.weights.sum())
+        normal = np.concatenate([steps.draw(m, rng) for steps, m in zip(self.steps, numbers, strict=True)])
+        normal = rng.permutation(normal)
+        return self._cut(self._average([steps.at(normal) for steps in self.steps]))
+
+
+@dataclass(frozen=True)
 class InputsInWords:
     """The effects of the inputs on the series according to one model.
 
@@ -111,6 +178,8 @@ class SeriesForecast:
         crps, coverage: scaled CRPS, and share of values within the band of 90 %, of the average in the backtest.
         factors: factor by which the bands of each of k steps ahead were rescaled, ``(k,)``.
         season: number of steps of the season; None means no season.
+        draw_paths: function of a number n and a generator of random numbers that draws n paths of the k steps ahead,
+            ``(n, k)``; each step of the paths by itself has the quantiles of ``ahead``.
         possible_season: number of steps of a season that was not found but tried; None means that none was.
         n_scored: number of values in the backtest.
         n_left_out: number of first steps that are left out because too many values after them are missing.
@@ -130,6 +199,7 @@ class SeriesForecast:
     coverage: float
     factors: np.ndarray
     season: int | None
+    draw_paths: Callable[[int, np.random.Generator], np.ndarray]
     possible_season: int | None = None
     n_scored: int = 0
     n_left_out: int = 0
@@ -192,20 +262,19 @@ def forecast_series(
     factors = np.ones(k_tried) if n_changes < FEWEST_CHANGES else band_factors(together, trials.actual)
     crps, coverage = scores(rescaled(together, factors, _median(together)), trials.actual, trials.scale)
     chosen = [trial.fitted for trial in kept]
-    # With the median, because bands are rescaled around it.
-    each = [fitted.ahead(y, gap + k, np.append(levels, 0.5), scaled) for fitted in chosen]
-    quantiles = np.tensordot(weights, [one.quantiles for one in each], 1)[gap:]
     factors = np.resize(factors, k)  # repeated, because all steps have the same factor
-    quantiles = rescaled(quantiles, factors, quantiles[:, -1])[:, :-1]
-    mean = np.tensordot(weights, [one.mean for one in each], 1)[gap:]
-    if np.nanmin(y) >= 0:
-        quantiles = np.maximum(quantiles, 0.0)
-    if is_binary:
-        mean, quantiles = np.clip(mean, 0.0, 1.0), np.minimum(quantiles, 1.0)
-    ahead = StepQuantiles(mean, quantiles)
+    average = AveragedForecast(
+        [fitted.ahead(y, gap + k, scaled).after(gap) for fitted in chosen],
+        weights,
+        factors,
+        low=0.0 if np.nanmin(y) >= 0 else -np.inf,
+        high=1.0 if is_binary else np.inf,
+    )
+    ahead = StepQuantiles(average.mean, average.quantiles(levels))
     weak_season = possible_season if season is None else None
     return SeriesForecast(
-        *(ahead, tried, chosen, trials.errors, start + origins, crps, coverage, factors, season, weak_season),
+        *(ahead, tried, chosen, trials.errors, start + origins, crps, coverage, factors, season, average.paths),
+        possible_season=weak_season,
         n_scored=int((~np.isnan(trials.actual)).sum()),
         n_left_out=start,
         gap=gap,
@@ -479,8 +548,8 @@ class Trials:
         for start in range(0, len(self.origins), REFIT_EVERY):
             origins = self.origins[start : start + REFIT_EVERY].tolist()
             fitted = candidate.fit(self.y[: origins[0]], self._inputs(origins[0]), self.earlier)
-            each = fitted.ahead_from(self.y, origins, k, levels, self._inputs(origins[-1] + k))
-            result += [steps.quantiles for steps in each]
+            each = fitted.ahead_from(self.y, origins, k, self._inputs(origins[-1] + k))
+            result += [steps.quantiles(levels) for steps in each]
         return np.stack(result)
 
     def _inputs(self, n: int) -> np.ndarray | None:
