@@ -434,7 +434,9 @@ def autoregressive_families(season: int | None, scale: PowerScale, n_values: int
     changes = tuple(Autoregression(p, season, of_changes=True) for p in (0, *orders))
     return [
         ProcessFamily("autoregression", season, around_level, scale, screen=likely_orders, prior=LEVEL_PRIOR),
-        ProcessFamily("autoregression around a line", season, around_line, scale, screen=likely_orders, prior=LINE_PRIOR),
+        ProcessFamily(
+            "autoregression around a line", season, around_line, scale, screen=likely_orders, prior=LINE_PRIOR
+        ),
         ProcessFamily("autoregression of changes", season, changes, scale, screen=likely_orders),
     ]
 

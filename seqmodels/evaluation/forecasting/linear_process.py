@@ -232,7 +232,9 @@ class Autoregression(Process):
         rows = self.rows(y - np.nanmean(y))
         design, target = rows[:, :-1], rows[:, -1]
         if len(design) < design.shape[1] + 3:
-            raise ValueError(f"{self.name} has {design.shape[1] + 1} numbers to fit, and {len(design)} steps are complete")
+            raise ValueError(
+                f"{self.name} has {design.shape[1] + 1} numbers to fit, and {len(design)} steps are complete"
+            )
         coefficients = np.linalg.lstsq(design, target, rcond=None)[0]
         return np.asarray(coefficients[len(coefficients) - self.order :])
 
