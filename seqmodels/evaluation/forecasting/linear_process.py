@@ -41,7 +41,7 @@ LARGEST_NUMBER = 4.0  # inverse hyperbolic tangent of a partial autocorrelation
 RIDGE = 1e-9  # of γ_0, added to it, so that the covariance has a Cholesky factor
 FIRST_RATIO = -1.0  # logarithm of a ratio of variances that a fit begins with
 LARGEST_RATIO = 10.0
-MOST_ORDERS = 4  # most autoregressions of a family that are fitted on all their steps
+MOST_ORDERS = 3  # most autoregressions of a family that are fitted on all their steps
 NEAR_BOUND = 0.25  # of the distance between the bounds of a number, within which no search begins
 SLOPE_UNIT = 0.01  # of b, which keeps regressors of one size
 ROUNDS = 5  # of an autoregression and the coefficients of inputs, each given the other
@@ -257,7 +257,8 @@ def likely_orders(processes: Sequence[Process], y: np.ndarray, inputs: np.ndarra
     """Return the few autoregressions with the least Akaike criteria among many that differ only in their order.
 
     One QR decomposition of the regression with the largest order has the squared errors of all of them, over the steps
-    at which the largest has a density. If values are missing or there are inputs, no process is left out.
+    at which the largest has a density. Missing values are interpolated for it. If there are inputs, no process is left
+    out.
 
     Args:
         processes: the autoregressions, from the smallest order to the largest.
@@ -265,10 +266,11 @@ def likely_orders(processes: Sequence[Process], y: np.ndarray, inputs: np.ndarra
         inputs: U inputs, ``(T, U)``; None means none.
     """
     candidates = [each for each in processes if isinstance(each, Autoregression) and has_enough_values(each, y, inputs)]
-    if inputs is not None or np.isnan(y).any() or not candidates:
+    if inputs is not None or not candidates:
         return list(processes)
-    largest = candidates[-1]
-    errors = np.linalg.qr(largest.rows(y - y.mean()), mode="r")[:, -1]
+    largest, known = candidates[-1], np.flatnonzero(~np.isnan(y))
+    complete = np.interp(np.arange(len(y)), known, y[known] - y[known].mean())
+    errors = np.linalg.qr(largest.rows(complete), mode="r")[:, -1]
     n = len(y) - largest.n_lost
     squares = np.cumsum(errors[::-1] ** 2)[::-1]  # of the errors that are left after as many columns
     n_before, numbers = len(errors) - 1 - largest.order, np.array([each.n_free for each in candidates])

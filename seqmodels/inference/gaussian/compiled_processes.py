@@ -18,11 +18,12 @@ RIDGE = 1e-9  # of γ_0, added to it, so that the covariance has a Cholesky fact
 SETTLED = 1e-11  # change of a column of the factor, relative to its first entry, from which it counts as constant
 IMPOSSIBLE = 1e10  # loss of numbers that are no process
 DIFFERENCE = 1e-5  # of a number, in gradients
+BLOCK = 8  # numbers that loops over the columns of a factor take together
 VANISHED = 1e-18  # size of a response to a shock from which it counts as over
 MAX_ITERATIONS = 60
 LEAST_GAIN, LEAST_GRADIENT = 1e-7, 1e-4  # of the loss, relative to it, and of its gradient, with which a search ends
 ENOUGH_GAIN = 1e-4  # least decrease of the loss in a step, relative to that of its tangent
-LARGEST_STEP = 1.0  # of a number, because what is far from the start is nearly constant in it
+LARGEST_STEP = 0.125  # of the distance between the bounds of a number: far from the start little changes with it
 MOST_HALVINGS = 20  # of a step that does not decrease the loss
 DEPENDENT = 1e-12  # share of a regressor's squares that others leave, below which it is left out
 LOG_DEPENDENT = math.log(1e-10)  # logarithm of the volume that a missing value counts for if its regressor is left out
@@ -108,35 +109,38 @@ def whiten(gamma: np.ndarray, columns: np.ndarray) -> float:
     """
     n_columns, n = columns.shape
     q, log_det = len(gamma) - 1, 0.0
-    later = np.empty((q + 1, q + 1))  # later[(j + i) % (q + 1)]: column j + i of what is left of the covariance
+    width = (q + BLOCK) // BLOCK * BLOCK  # rows are padded with zeros, so that loops are whole vectors
+    first = np.zeros(width)
+    first[: q + 1] = gamma
+    first[0] *= 1 + RIDGE
+    later = np.zeros((q + 1, width))  # row (j + i) % (q + 1): column j + i of what is left of the covariance
     for i in range(q + 1):
-        later[i] = gamma
-        later[i, 0] = gamma[0] * (1 + RIDGE)
-    before, here = np.zeros(q + 1), np.empty(q + 1)
+        later[i] = first
+    before, here = np.zeros(width), np.zeros(2 * width)
     has_settled, n_alike = False, 0
-    log_pivot = 0.0
+    log_pivot, place = 0.0, 0
     for j in range(n):
         if not has_settled:
-            row = later[j % (q + 1)]
+            row = later[place]
             if not row[0] > 0.0:
                 return np.nan
             pivot = math.sqrt(row[0])
             change = 0.0
-            for i in range(q + 1):
+            for i in range(width):
                 here[i] = row[i] / pivot
                 change = max(change, abs(here[i] - before[i]))
                 before[i] = here[i]
+                row[i] = first[i]
             log_pivot = math.log(pivot)
             n_alike = n_alike + 1 if change <= SETTLED * here[0] else 0
             has_settled = n_alike > q  # because each column depends on the q before it
-            row[:] = gamma
-            row[0] = gamma[0] * (1 + RIDGE)
+            place = place + 1 if place < q else 0
+            target_place = place
             for i in range(1, q + 1):
-                scale = here[i]
-                if scale != 0.0:
-                    target = later[(j + i) % (q + 1)]
-                    for m in range(q + 1 - i):
-                        target[m] -= scale * here[i + m]
+                scale, target = here[i], later[target_place]
+                for m in range((q + BLOCK - i) // BLOCK * BLOCK):
+                    target[m] -= scale * here[i + m]
+                target_place = target_place + 1 if target_place < q else 0
         log_det += log_pivot
         last = min(q, n - 1 - j)
         for c in range(n_columns):
@@ -382,7 +386,7 @@ def most_likely(
             inverse[:] = np.eye(N)
             is_scaled = False
             direction = np.where(is_free, -gradient, 0.0)
-        length = min(1.0, LARGEST_STEP / np.abs(direction).max())
+        length = min(1.0, LARGEST_STEP / np.abs(direction / (bounds[:, 1] - bounds[:, 0])).max())
         new, new_value = x, value
         has_moved = False
         for _ in range(MOST_HALVINGS):

@@ -81,9 +81,9 @@ def test_paths_have_the_quantiles_of_seen_and_of_unseen_steps() -> None:
     assert steps is not None
     found = forecast_seen_steps(y, 9, LEVELS, steps, 6, None)
     paths = found.draw_paths(20_000, np.random.default_rng(0))
-    quantiles = np.quantile(paths, LEVELS, axis=0).T
-    np.testing.assert_allclose(quantiles, found.ahead.quantiles, atol=0.4)
-    assert np.ptp(quantiles[6]) > 3 * np.ptp(quantiles[5])
+    below = (paths[:, :, None] <= found.ahead.quantiles).mean(0)  # (9, Q)
+    np.testing.assert_allclose(below, np.broadcast_to(LEVELS, below.shape), atol=0.015)
+    assert paths[:, 6].std() > 3 * paths[:, 5].std()
 
 
 def test_a_horizon_of_nothing_but_what_was_never_seen(calls: list[dict[str, Any]]) -> None:
