@@ -41,7 +41,8 @@ LARGEST_NUMBER = 4.0  # inverse hyperbolic tangent of a partial autocorrelation
 RIDGE = 1e-9  # of γ_0, added to it, so that the covariance has a Cholesky factor
 FIRST_RATIO = -1.0  # logarithm of a ratio of variances that a fit begins with
 LARGEST_RATIO = 10.0
-MOST_ORDERS = 3  # most autoregressions of a family that are fitted on all their steps
+FEWEST_ORDERS = 2  # fewest autoregressions of a family that are fitted on all their steps
+VALUES_FOR_ONE = 600  # values of a series over the number of its autoregressions that are
 NEAR_BOUND = 0.25  # of the distance between the bounds of a number, within which no search begins
 SLOPE_UNIT = 0.01  # of b, which keeps regressors of one size
 ROUNDS = 5  # of an autoregression and the coefficients of inputs, each given the other
@@ -276,7 +277,10 @@ def likely_orders(processes: Sequence[Process], y: np.ndarray, inputs: np.ndarra
     n_before, numbers = len(errors) - 1 - largest.order, np.array([each.n_free for each in candidates])
     left = np.maximum(squares[[n_before + each.order for each in candidates]], np.finfo(np.float64).tiny)
     criteria = n * np.log(left) + 2 * numbers * n / np.maximum(n - numbers - 1, 0.5)
-    return [candidates[i] for i in np.argsort(criteria, kind="stable")[:MOST_ORDERS]]
+    n_kept = max(
+        FEWEST_ORDERS, VALUES_FOR_ONE // len(y)
+    )  # the first steps, which it leaves out, say more in a short one
+    return [candidates[i] for i in np.argsort(criteria, kind="stable")[:n_kept]]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ MAX_ITERATIONS = 60
 LEAST_GAIN, LEAST_GRADIENT = 1e-7, 1e-4  # of the loss, relative to it, and of its gradient, with which a search ends
 ENOUGH_GAIN = 1e-4  # least decrease of the loss in a step, relative to that of its tangent
 LARGEST_STEP = 0.125  # of the distance between the bounds of a number: far from the start little changes with it
+LENGTHENED = 4.0  # factor of the next step where the loss is not convex along the last one
 MOST_HALVINGS = 20  # of a step that does not decrease the loss
 DEPENDENT = 1e-12  # share of a regressor's squares that others leave, below which it is left out
 LOG_DEPENDENT = math.log(1e-10)  # logarithm of the volume that a missing value counts for if its regressor is left out
@@ -356,7 +357,7 @@ def most_likely(
             changes = gradient - old_gradient
             curvature = (steps * changes).sum()
             if curvature > 1e-10 * math.sqrt((steps**2).sum() * (changes**2).sum()):
-                if not is_scaled:
+                if not is_scaled:  # the size of steps is not known yet
                     inverse[:] = np.eye(N) * (curvature / (changes**2).sum())
                     is_scaled = True
                 along = inverse @ changes
@@ -365,6 +366,8 @@ def most_likely(
                     for j in range(N):
                         inverse[i, j] += factor * steps[i] * steps[j]
                         inverse[i, j] -= (along[i] * steps[j] + steps[i] * along[j]) / curvature
+            elif curvature < 0:  # the loss falls faster and faster: longer steps
+                inverse *= LENGTHENED
         is_free = np.ones(N, dtype=np.bool_)
         largest = 0.0
         for i in range(N):

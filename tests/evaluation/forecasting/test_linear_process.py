@@ -8,7 +8,7 @@ from scipy import optimize, stats
 
 from seqmodels import LinearGaussian
 from seqmodels.evaluation.forecasting.linear_process import (
-    MOST_ORDERS,
+    VALUES_FOR_ONE,
     Autoregression,
     FittedProcess,
     Process,
@@ -164,7 +164,7 @@ def test_the_likely_orders_have_the_best_one_among_them(season: int | None, of_c
     fitted = {process: fit_process(process, y) for process in processes}
     by_criterion = sorted(processes, key=lambda process: fitted[process].criterion(processes[-1].n_lost))
     assert likely_orders(processes, y, None)[0] == by_criterion[0]
-    assert len(likely_orders(processes, y, None)) == MOST_ORDERS
+    assert len(likely_orders(processes, y, None)) == VALUES_FOR_ONE // 90
     too_long = [*processes, Autoregression(60, season, of_changes=of_changes)]
     assert likely_orders(too_long, y, None) == likely_orders(processes, y, None)
     y[40] = np.nan
