@@ -133,7 +133,7 @@ def test_steps_ahead_have_the_covariance_of_the_gaussian() -> None:
     ids=lambda process: process.name,
 )
 def test_the_search_ends_where_the_likelihood_is_flat(process: Process, n_missing: int) -> None:
-    """It climbs the likelihood of the readable form, and no further step of SciPy's search improves on it by much."""
+    """The readable form of the likelihood is higher than at the start, and SciPy's search does not find much more."""
     y, inputs = seasonal_series(100, noise=1.0), np.random.default_rng(3).normal(size=(100, 1))
     y[[20, 77][:n_missing]] = np.nan
     assert isinstance(process, SeasonalARIMA | StructuralProcess)

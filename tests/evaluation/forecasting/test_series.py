@@ -20,8 +20,8 @@ from seqmodels.evaluation.forecasting.candidates import (
 from seqmodels.evaluation.forecasting.linear_process import GaussianSteps
 from seqmodels.evaluation.forecasting.series import (
     INNER_LEVELS,
-    LIKELIHOOD_SHARE,
     MOST_AVERAGED,
+    MOST_BY_LIKELIHOOD,
     SCORED_LEVELS,
     AveragedForecast,
     BacktestTrial,
@@ -109,7 +109,7 @@ def test_weights_fall_with_the_score_and_rise_with_the_likelihood() -> None:
     assert (weights[:MOST_AVERAGED] > 0).all()
     likely = weighted([replace(trials[0], fitted=seasonal), replace(trials[0], fitted=naive)], y, 1.0)
     nats = naive.log_probs(y)[6:].mean() - seasonal.log_probs(y)[6:].mean()
-    assert likely[1].weight / likely[0].weight == pytest.approx(np.exp(4 * LIKELIHOOD_SHARE * nats))
+    assert likely[1].weight / likely[0].weight == pytest.approx(np.exp(4 * min(nats, MOST_BY_LIKELIHOOD)))
 
 
 def test_weights_begin_with_those_before_a_trial() -> None:
