@@ -251,7 +251,7 @@ class Autoregression(Process):
         lags = [z[p - i : len(z) - i] for i in range(1, p + 1)]
         columns = [self.regressors(np.arange(p, len(z)) + int(self.of_changes)), np.stack([*lags, z[p:]], axis=1)]
         rows = np.concatenate(columns, axis=1)
-        return rows[~np.isnan(rows).any(axis=1)]
+        return np.asarray(rows[~np.isnan(rows).any(axis=1)])
 
 
 def likely_orders(processes: Sequence[Process], y: np.ndarray, inputs: np.ndarray | None) -> list[Process]:
@@ -271,7 +271,7 @@ def likely_orders(processes: Sequence[Process], y: np.ndarray, inputs: np.ndarra
         return list(processes)
     largest, known = candidates[-1], np.flatnonzero(~np.isnan(y))
     complete = np.interp(np.arange(len(y)), known, y[known] - y[known].mean())
-    errors = np.linalg.qr(largest.rows(complete), mode="r")[:, -1]
+    errors = np.asarray(np.linalg.qr(largest.rows(complete), mode="r"))[:, -1]
     n = len(y) - largest.n_lost
     squares = np.cumsum(errors[::-1] ** 2)[::-1]  # of the errors that are left after as many columns
     n_before, numbers = len(errors) - 1 - largest.order, np.array([each.n_free for each in candidates])
@@ -727,7 +727,7 @@ class _Whitened:
         columns = np.concatenate([self.design, self.target[:, None]], axis=1)
         reduced = columns[:0]
         for start, stop, m in zip([0, *n_rows[:-1]], n_rows, n_missing, strict=True):
-            reduced = np.linalg.qr(np.concatenate([reduced, columns[start:stop]]), mode="r")
+            reduced = np.asarray(np.linalg.qr(np.concatenate([reduced, columns[start:stop]]), mode="r"))
             design, target = reduced[:, : self.of_inputs.stop + m], reduced[:, -1]
             beta = _coefficients(design, target)
             yield _Part(design, beta, float(((target - design @ beta) ** 2).sum()))

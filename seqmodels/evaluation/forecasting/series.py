@@ -116,12 +116,12 @@ class AveragedForecast:
 
     def _cut(self, values: np.ndarray) -> np.ndarray:
         median = self._average([steps.at(np.zeros((1, 1)))[0] for steps in self.steps])
-        return np.clip(median + self.factors * (values - median), self.low, self.high)
+        return np.asarray(np.clip(median + self.factors * (values - median), self.low, self.high))
 
     @property
     def mean(self) -> np.ndarray:
         """Weighted mean of the models' means of each step, ``(k,)``."""
-        return np.clip(self._average([steps.mean for steps in self.steps]), self.low, self.high)
+        return np.asarray(np.clip(self._average([steps.mean for steps in self.steps]), self.low, self.high))
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         """Return Q quantiles of each step, ``(k, Q)``.

@@ -48,7 +48,8 @@ def stationary_polynomial(numbers: np.ndarray, lag: int) -> np.ndarray:
     coefficients, before = np.zeros(n), np.zeros(n)
     for k in range(n):
         partial = math.tanh(numbers[k])
-        before[:k] = coefficients[:k]
+        for i in range(k):
+            before[i] = coefficients[i]
         for i in range(k):
             coefficients[i] = before[i] - partial * before[k - 1 - i]
         coefficients[k] = partial
@@ -112,11 +113,11 @@ def whiten(gamma: np.ndarray, columns: np.ndarray) -> float:
     q, log_det = len(gamma) - 1, 0.0
     width = (q + BLOCK) // BLOCK * BLOCK  # rows are padded with zeros, so that loops are whole vectors
     first = np.zeros(width)
-    first[: q + 1] = gamma
-    first[0] *= 1 + RIDGE
     later = np.zeros((q + 1, width))  # row (j + i) % (q + 1): column j + i of what is left of the covariance
     for i in range(q + 1):
-        later[i] = first
+        first[i] = gamma[i] * (1 + RIDGE if i == 0 else 1)
+        for j in range(q + 1):
+            later[j, i] = first[i]
     before, here = np.zeros(width), np.zeros(2 * width)
     has_settled, n_alike = False, 0
     log_pivot, place = 0.0, 0
@@ -154,17 +155,29 @@ def whiten(gamma: np.ndarray, columns: np.ndarray) -> float:
 
 
 @compiled(inner=True)
+def nonzero_lags(theta: np.ndarray) -> np.ndarray:
+    """Return the lags above 0 at which a polynomial has a coefficient, ``(L,)``, the smallest first."""
+    lags = np.empty(len(theta), dtype=np.int64)
+    n = 0
+    for lag in range(1, len(theta)):
+        if theta[lag] != 0.0:
+            lags[n] = lag
+            n += 1
+    return lags[:n]
+
+
+@compiled(inner=True)
 def invert(theta: np.ndarray, columns: np.ndarray) -> None:
     """Replace C series ``u = θ(B) ε``, ``(C, n)``, by ε, with ε zero before the first step."""
-    lags = np.flatnonzero(theta[1:]) + 1
+    lags = nonzero_lags(theta)
     for c in range(len(columns)):
         column = columns[c]
         for t in range(len(column)):
             each = column[t]
-            for lag in lags:
-                if lag > t:
+            for i in range(len(lags)):
+                if lags[i] > t:
                     break
-                each -= theta[lag] * column[t - lag]
+                each -= theta[lags[i]] * column[t - lags[i]]
             column[t] = each
 
 
@@ -182,18 +195,18 @@ def explain_start(theta: np.ndarray, columns: np.ndarray, products: np.ndarray) 
     """
     n_columns, n = columns.shape
     q = len(theta) - 1
-    lags = np.flatnonzero(theta[1:]) + 1
-    if q == 0 or not len(lags):
+    lags = nonzero_lags(theta)
+    if not len(lags):
         return 0.0
     response = np.zeros(n)  # of ε to a shock in u
     response[0] = 1.0
     length, n_small = n, 0
     for t in range(1, n):
         each = 0.0
-        for lag in lags:
-            if lag > t:
+        for i in range(len(lags)):
+            if lags[i] > t:
                 break
-            each -= theta[lag] * response[t - lag]
+            each -= theta[lags[i]] * response[t - lags[i]]
         response[t] = each
         n_small = n_small + 1 if abs(each) < VANISHED else 0
         if n_small >= q:
@@ -259,7 +272,7 @@ def explain_start(theta: np.ndarray, columns: np.ndarray, products: np.ndarray) 
     return log_det
 
 
-@compiled(inner=True)
+@compiled(any_order=True, inner=True)
 def loss_of(
     numbers: np.ndarray,
     orders: np.ndarray,
@@ -281,7 +294,9 @@ def loss_of(
             for c in range(n_series):
                 for t in range(n):
                     columns[c, t] += ar[lag] * series[c, t + p - lag]
-    columns[n_series:] = X[:, X.shape[1] - n :]
+    for c in range(len(X)):
+        for t in range(n):
+            columns[n_series + c, t] = X[c, X.shape[1] - n + t]
     log_det = 0.0
     if len(parts):
         log_det = whiten(of_u, columns)
@@ -290,11 +305,15 @@ def loss_of(
     products = np.empty((n_columns, n_columns))  # the target stands last, after missing values, inputs and regressors
     for i in range(n_columns):
         for j in range(i + 1):
-            left, right = columns[(i + 1) % n_columns], columns[(j + 1) % n_columns]
-            products[i, j] = products[j, i] = left @ right
+            left, right, total = columns[(i + 1) % n_columns], columns[(j + 1) % n_columns], 0.0
+            for t in range(n):
+                total += left[t] * right[t]
+            products[i, j] = products[j, i] = total
     if not len(parts):
         log_det = explain_start(of_u, columns, products)
-    squares = np.array([products[i, i] for i in range(n_columns)])
+    squares = np.empty(n_columns)
+    for i in range(n_columns):
+        squares[i] = products[i, i]
     for i in range(n_columns - 1):
         is_dependent = not products[i, i] > DEPENDENT * squares[i]
         if i < n_missing:  # the volume that the missing values take (Gómez, Maravall and Peña 1999)
@@ -310,6 +329,78 @@ def loss_of(
         return IMPOSSIBLE
     log_prob = 0.5 * n_values * (-1 - math.log(2 * math.pi) - math.log(left_over / n_values)) - log_det
     return -(log_prob + unit) / n_steps if math.isfinite(log_prob) else IMPOSSIBLE
+
+
+@compiled(inner=True)
+def set_to_identity(matrix: np.ndarray) -> None:
+    """Set a matrix ``(N, N)`` to the identity."""
+    for i in range(len(matrix)):
+        for j in range(len(matrix)):
+            matrix[i, j] = 1.0 if i == j else 0.0
+
+
+@compiled(inner=True)
+def step_along(
+    x: np.ndarray, direction: np.ndarray, length: float, bounds: np.ndarray, gradient: np.ndarray, new: np.ndarray
+) -> float:
+    """Set ``new (N,)`` to the point at a length along a direction from x, within bounds ``(N, 2)``.
+
+    Return by how much the loss would change there if it were linear.
+    """
+    expected = 0.0
+    for i in range(len(x)):
+        new[i] = min(max(x[i] + length * direction[i], bounds[i, 0]), bounds[i, 1])
+        expected += gradient[i] * (new[i] - x[i])
+    return expected
+
+
+@compiled(inner=True)
+def update_inverse(
+    inverse: np.ndarray,
+    steps: np.ndarray,
+    gradient: np.ndarray,
+    old_gradient: np.ndarray,
+    is_scaled: bool,
+    changes: np.ndarray,
+    along: np.ndarray,
+) -> bool:
+    """Update the inverse Hessian of BFGS, ``(N, N)``, by a step; return whether its size is known by now.
+
+    Args:
+        inverse: the inverse Hessian before the step, which is changed.
+        steps: the step, ``(N,)``.
+        gradient, old_gradient: gradients after and before it, ``(N,)``.
+        is_scaled: whether the size of the inverse Hessian was known before.
+        changes, along: arrays ``(N,)`` for what is computed on the way.
+    """
+    N = len(steps)
+    curvature, steps_squared, changes_squared, product = 0.0, 0.0, 0.0, 0.0
+    for i in range(N):
+        changes[i] = gradient[i] - old_gradient[i]
+        curvature += steps[i] * changes[i]
+        steps_squared += steps[i] ** 2
+        changes_squared += changes[i] ** 2
+    if curvature < 0:  # the loss falls faster and faster: longer steps
+        for i in range(N):
+            for j in range(N):
+                inverse[i, j] *= LENGTHENED
+    if not curvature > 1e-10 * math.sqrt(steps_squared * changes_squared):
+        return is_scaled
+    if not is_scaled:
+        set_to_identity(inverse)
+        for i in range(N):
+            inverse[i, i] = curvature / changes_squared
+    for i in range(N):
+        along[i] = 0.0
+        for j in range(N):
+            along[i] += inverse[i, j] * changes[j]
+        product += changes[i] * along[i]
+    factor = (curvature + product) / curvature**2
+    for i in range(N):
+        for j in range(N):
+            inverse[i, j] += factor * steps[i] * steps[j]
+            inverse[i, j] -= (along[i] * steps[j] + steps[i] * along[j]) / curvature
+    return True
 
 
 @compiled
@@ -339,37 +430,55 @@ def most_likely(
         unit: nats added to the log-likelihood.
     """
     N = len(start)
-    x = np.minimum(np.maximum(start, bounds[:, 0]), bounds[:, 1])
-    value = loss_of(x, orders, parts, is_damped, series, X, n_missing, unit)
-    gradient, old_gradient = np.zeros(N), np.zeros(N)
-    inverse = np.eye(N)  # of the Hessian
-    is_scaled = False
-    moved, steps = np.empty(N), np.zeros(N)
-    for iteration in range(MAX_ITERATIONS):
-        old_gradient[:] = gradient
-        for i in range(N):
-            step = DIFFERENCE if x[i] + DIFFERENCE <= bounds[i, 1] else -DIFFERENCE
-            moved[:] = x
-            moved[i] += step
-            gradient[i] = (loss_of(moved, orders, parts, is_damped, series, X, n_missing, unit) - value) / step
-        if iteration:
-            # Update the inverse Hessian with the last step and change of the gradient.
-            changes = gradient - old_gradient
-            curvature = (steps * changes).sum()
-            if curvature > 1e-10 * math.sqrt((steps**2).sum() * (changes**2).sum()):
-                if not is_scaled:  # the size of steps is not known yet
-                    inverse[:] = np.eye(N) * (curvature / (changes**2).sum())
-                    is_scaled = True
-                along = inverse @ changes
-                factor = (curvature + (changes * along).sum()) / curvature**2
-                for i in range(N):
-                    for j in range(N):
-                        inverse[i, j] += factor * steps[i] * steps[j]
-                        inverse[i, j] -= (along[i] * steps[j] + steps[i] * along[j]) / curvature
-            elif curvature < 0:  # the loss falls faster and faster: longer steps
-                inverse *= LENGTHENED
-        is_free = np.ones(N, dtype=np.bool_)
-        largest = 0.0
+    x, gradient, inverse = np.empty(N), np.zeros(N), np.zeros((N, N))  # the inverse of the Hessian
+    new, old_gradient, steps, changes = np.empty(N), np.zeros(N), np.zeros(N), np.empty(N)
+    direction, along, is_free = np.empty(N), np.empty(N), np.empty(N, dtype=np.bool_)
+    for i in range(N):
+        x[i] = new[i] = min(max(start[i], bounds[i, 0]), bounds[i, 1])
+    is_scaled, is_fresh = False, True  # whether the size of the inverse is known; whether it begins anew
+    value, length, expected = np.inf, 0.0, 0.0
+    moved, n_halved, n_iterations = -1, 0, -1  # moved: which number is moved for the gradient, -1 for none
+    # A round computes one loss, with a number moved for the gradient or after a step, so that numba compiles it once.
+    while True:
+        here = loss_of(new, orders, parts, is_damped, series, X, n_missing, unit)
+        if moved >= 0:
+            gradient[moved] = (here - value) / (new[moved] - x[moved])
+            new[moved] = x[moved]
+        else:
+            has_moved = here <= value + ENOUGH_GAIN * expected
+            if not has_moved and n_halved < MOST_HALVINGS:  # the minimum of the parabola through both and the slope
+                curve = here - value - expected
+                length *= min(max(-0.5 * expected / curve, 0.1), 0.5) if curve > 0 else 0.5
+                n_halved += 1
+                expected = step_along(x, direction, length, bounds, gradient, new)
+                continue
+            gain = value - here
+            for i in range(N):
+                steps[i] = new[i] - x[i] if has_moved and n_iterations >= 0 else 0.0
+                x[i] = new[i] = new[i] if has_moved else x[i]
+                old_gradient[i] = gradient[i]
+            if has_moved:
+                value = here
+                if n_iterations >= 0 and gain <= LEAST_GAIN * max(abs(value), 1.0):
+                    break
+            elif not is_scaled:
+                break
+            else:
+                is_fresh = True  # once more along the gradient
+            n_iterations += 1
+            if n_iterations == MAX_ITERATIONS:
+                break
+        moved += 1
+        if moved < N:
+            new[moved] = x[moved] + (DIFFERENCE if x[moved] + DIFFERENCE <= bounds[moved, 1] else -DIFFERENCE)
+            continue
+        moved = -1
+        if is_fresh:
+            set_to_identity(inverse)
+            is_scaled = is_fresh = False
+        else:
+            is_scaled = update_inverse(inverse, steps, gradient, old_gradient, is_scaled, changes, along)
+        largest, slope = 0.0, 0.0
         for i in range(N):
             at_bound = (x[i] <= bounds[i, 0] and gradient[i] > 0) or (x[i] >= bounds[i, 1] and gradient[i] < 0)
             is_free[i] = not at_bound
@@ -377,41 +486,22 @@ def most_likely(
                 largest = max(largest, abs(gradient[i]))
         if largest <= LEAST_GRADIENT:
             break
-        direction = np.zeros(N)
-        slope = 0.0
         for i in range(N):
+            direction[i] = 0.0
             if is_free[i]:
                 for j in range(N):
                     if is_free[j]:
                         direction[i] -= inverse[i, j] * gradient[j]
                 slope += direction[i] * gradient[i]
         if not slope < 0:
-            inverse[:] = np.eye(N)
+            set_to_identity(inverse)
             is_scaled = False
-            direction = np.where(is_free, -gradient, 0.0)
-        length = min(1.0, LARGEST_STEP / np.abs(direction / (bounds[:, 1] - bounds[:, 0])).max())
-        new, new_value = x, value
-        has_moved = False
-        for _ in range(MOST_HALVINGS):
-            new = np.minimum(np.maximum(x + length * direction, bounds[:, 0]), bounds[:, 1])
-            expected = (gradient * (new - x)).sum()
-            new_value = loss_of(new, orders, parts, is_damped, series, X, n_missing, unit)
-            if new_value <= value + ENOUGH_GAIN * expected:
-                has_moved = True
-                break
-            # The minimum of the parabola through both values and the slope, within limits.
-            curve = new_value - value - expected
-            length *= min(max(-0.5 * expected / curve, 0.1), 0.5) if curve > 0 else 0.5
-        if not has_moved:
-            if not is_scaled:
-                break
-            inverse[:] = np.eye(N)  # once more along the gradient
-            is_scaled = False
-            steps[:] = 0.0
-            continue
-        steps[:] = new - x
-        gain = value - new_value
-        x, value = new, new_value
-        if gain <= LEAST_GAIN * max(abs(value), 1.0):
-            break
+            for i in range(N):
+                direction[i] = -gradient[i] if is_free[i] else 0.0
+        length = 1.0
+        for i in range(N):
+            if direction[i] != 0.0:
+                length = min(length, LARGEST_STEP * (bounds[i, 1] - bounds[i, 0]) / abs(direction[i]))
+        n_halved = 1
+        expected = step_along(x, direction, length, bounds, gradient, new)
     return x, value
