@@ -180,8 +180,8 @@ def forecast(
         time: name of the column of times; None means the index, a column of dates, or a column with such a name.
         by: name of the column that says which series a row belongs to; None means that it is recognised, or that there
             is one series.
-        max_seconds: seconds for each series after which no further model is tried; None means no limit. Most series
-            take seconds.
+        max_seconds: seconds for each series after which no further model is tried; None means no limit. Most series of
+            up to 500 values take less than a second.
         inputs: names of numeric columns of a frame that are known at each step, such as holidays (0 or 1) or prices.
             They are not forecast; all models but the naive one regress on them, with errors that follow the model's
             process.

@@ -16,7 +16,7 @@ def covariance_of(gamma: np.ndarray, n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("n", [3, 8, 60])
-@pytest.mark.parametrize("theta", [[1.0], [1.0, -0.7], [1.0, 0.9, 0.2, 0.0, 0.5]])
+@pytest.mark.parametrize("theta", [[1.0], [1.0, -0.7], [1.0, 0.9, 0.2, 0.0, 0.5], [1.0, 0.0, 0.0, -0.8]])
 def test_series_are_whitened_by_the_factor_of_their_covariance(theta: list[float], n: int) -> None:
     gamma, columns = autocovariance(np.array(theta)), np.random.default_rng(0).normal(size=(2, n))
     factor = np.linalg.cholesky(covariance_of(gamma, n) + RIDGE * gamma[0] * np.eye(n))
