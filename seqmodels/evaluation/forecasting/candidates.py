@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,11 +15,13 @@ from seqmodels.evaluation.baselines import SeasonalNaive
 from seqmodels.evaluation.forecasting.linear_process import (
     Autoregression,
     FittedProcess,
+    GaussianSteps,
     InputEffects,
     Process,
     SeasonalARIMA,
     StructuralProcess,
     fit_process,
+    likely_orders,
 )
 from seqmodels.generation.feature_distributions import FeatureDistributions
 
@@ -31,102 +33,9 @@ MOST_FITTED = 24  # most processes that a search fits
 SMALLEST_RATIO = 1.2  # ratio of the largest value to the smallest from which logarithms differ from values
 LARGE_RATIO = 3.0  # ratio from which square roots differ from both
 HALF_BAND = 1.6449  # half the width of a band of 90 %, in standard deviations of a Gaussian
-# Logarithms of the weights of kinds of models before they are tried, where they are not 0: on public series
-# autoregressions around a level did better, and the kinds below zero worse, than their backtests alone said.
-LEVEL_PRIOR, LINE_PRIOR, TREND_PRIOR, SEARCH_PRIOR = 0.5, -0.35, -0.2, -0.15
-
-
-@dataclass(frozen=True)
-class StepQuantiles:
-    """The forecast of k steps as marginal means and quantiles of each step, in units of the series.
-
-    Attributes:
-        mean: mean of each step, ``(k,)``.
-        quantiles: Q quantiles of each step, ``(k, Q)``.
-    """
-
-    mean: np.ndarray
-    quantiles: np.ndarray
-
-
-class FittedCandidate(ABC):
-    """A fitted model that forecasts one series, the abstract base class; ``str`` describes it in words.
-
-    To add one, define ``n_parameters``, ``ahead`` and ``log_probs``.
-    """
-
-    @property
-    @abstractmethod
-    def n_parameters(self) -> int:
-        """Number of parameters that were fitted to the series."""
-
-    @abstractmethod
-    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
-        """Forecast the k steps that follow a series, by the mean and quantiles of each step.
-
-        Args:
-            y: values of the series, ``(T,)``; NaN is missing.
-            k: number of steps ahead.
-            levels: levels of Q quantiles, ``(Q,)``.
-            inputs: U inputs of the series and of the steps ahead, ``(T + k, U)``, if the model was fitted with some;
-                else None.
-        """
-
-    @abstractmethod
-    def log_probs(self, y: np.ndarray) -> np.ndarray:
-        """Return the log-density of each of T steps of a series given the steps before, ``(T,)``, in nats.
-
-        The value is NaN for the first steps, which have no density, and for missing steps.
-
-        Args:
-            y: the series that the model was fitted to, ``(T,)``.
-        """
-
-    def effects(self, y: np.ndarray, inputs: np.ndarray) -> InputEffects | None:
-        """Return how much a unit of each input adds to the transformed series; None if the model reads no inputs.
-
-        Args:
-            y: values of the series, ``(T,)``.
-            inputs: its U inputs, such as holidays, ``(T, U)``.
-        """
-        return None
-
-    @property
-    def scale_name(self) -> str:
-        """Name of the scale on which the model describes the series: values, square roots or logarithms."""
-        return str(VALUES)
-
-
-class CandidateModel(ABC):
-    """A kind of model that an automatic forecast may fit to a series, the abstract base class.
-
-    To add one, define ``title`` and ``fit``.
-    """
-
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """Name of the kind of model in tables."""
-
-    @property
-    def log_prior(self) -> float:
-        """Logarithm of the weight of the model's forecasts in the average before they are scored; 0 by default."""
-        return 0.0
-
-    @abstractmethod
-    def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
-        """Fit the model to a series, with a regression on inputs if there are some.
-
-        Args:
-            y: values of the series, ``(T,)``; NaN is missing.
-            inputs: U inputs, such as holidays, ``(T, U)``; None means none.
-
-        Raises:
-            ValueError: the model cannot be fitted, for example because the series is too short.
-        """
-
-
-# -- linear processes ------------------------------------------------------------------------------------------------
+# Logarithms of the weights of kinds of models before they are tried, where they are not 0: on public series levels and
+# damped trends did better, and the kinds below zero worse, than their backtests alone said.
+SMOOTHING_PRIOR, LINE_PRIOR, TREND_PRIOR, SEARCH_PRIOR = 0.5, -0.35, -0.2, -0.15
 
 
 @dataclass(frozen=True)
@@ -178,6 +87,169 @@ VALUES, SQUARE_ROOTS, LOGARITHMS = PowerScale(1.0), PowerScale(0.5), PowerScale(
 
 
 @dataclass(frozen=True)
+class ScaledSteps:
+    """The forecast of k steps by a model of the values of a series, or of their square roots or logarithms.
+
+    Attributes:
+        gaussian: the Gaussian forecast of the transformed steps.
+        scale: the transformation.
+    """
+
+    gaussian: GaussianSteps
+    scale: PowerScale
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean of the values of each step, ``(k,)``."""
+        return self.scale.mean_value(self.gaussian.mean, self.gaussian.deviation)
+
+    def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        """Return Q quantiles of each step, ``(k, Q)``, in units of the series.
+
+        Args:
+            levels: their levels, ``(Q,)``.
+        """
+        from scipy import special  # lazily: scipy is slow to import
+
+        return self.at(special.ndtri(levels)[:, None]).T
+
+    def at(self, normal: np.ndarray) -> np.ndarray:
+        """Return the values at which the transformed steps are at given standardised errors, ``(n, k)``.
+
+        Args:
+            normal: distances from the means in standard deviations, ``(n, k)`` or ``(n, 1)``.
+        """
+        return self.scale.to_values(self.gaussian.mean + self.gaussian.deviation * normal)
+
+    def after(self, n: int) -> ScaledSteps:
+        """Return the forecast without its first n steps."""
+        each = self.gaussian
+        return ScaledSteps(GaussianSteps(each.mean[n:], each.deviation[n:], each.root[n:]), self.scale)
+
+    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw the standardised errors of all steps together, ``(n, k)``.
+
+        Args:
+            n: number of draws.
+            rng: generator of random numbers.
+        """
+        errors = rng.normal(size=(n, self.gaussian.root.shape[1])) @ self.gaussian.root.T
+        return np.asarray(errors / self.gaussian.deviation)
+
+
+class FittedCandidate(ABC):
+    """A fitted model that forecasts one series, the abstract base class; ``str`` describes it in words.
+
+    To add one, define ``n_parameters``, ``ahead_from`` and ``log_probs``.
+    """
+
+    @property
+    @abstractmethod
+    def n_parameters(self) -> int:
+        """Number of parameters that were fitted to the series."""
+
+    @abstractmethod
+    def ahead_from(
+        self, y: np.ndarray, origins: Sequence[int], k: int, inputs: np.ndarray | None = None
+    ) -> list[ScaledSteps]:
+        """Forecast the k steps after each origin, a number of given steps.
+
+        Args:
+            y: values of the series, ``(T,)``; NaN is missing.
+            origins: increasing numbers of given steps, at most T.
+            k: number of steps ahead.
+            inputs: U inputs up to k steps after the last origin, or farther, ``(T', U)``, if the model was fitted with
+                some; else None.
+        """
+
+    def ahead(self, y: np.ndarray, k: int, inputs: np.ndarray | None = None) -> ScaledSteps:
+        """Forecast the k steps that follow a series.
+
+        Args:
+            y: values of the series, ``(T,)``; NaN is missing.
+            k: number of steps ahead.
+            inputs: U inputs of the series and of the steps ahead, ``(T + k, U)``, if the model was fitted with some;
+                else None.
+        """
+        return self.ahead_from(y, [len(y)], k, inputs)[0]
+
+    @abstractmethod
+    def log_probs(self, y: np.ndarray) -> np.ndarray:
+        """Return the log-density of each of T steps of a series given the steps before, ``(T,)``, in nats.
+
+        The value is NaN for the first steps, which have no density, and for missing steps.
+
+        Args:
+            y: the series that the model was fitted to, ``(T,)``.
+        """
+
+    def effects(self, y: np.ndarray, inputs: np.ndarray) -> InputEffects | None:
+        """Return how much a unit of each input adds to the transformed series; None if the model reads no inputs.
+
+        Args:
+            y: values of the series, ``(T,)``.
+            inputs: its U inputs, such as holidays, ``(T, U)``.
+        """
+        return None
+
+    @property
+    def scale_name(self) -> str:
+        """Name of the scale on which the model describes the series: values, square roots or logarithms."""
+        return str(VALUES)
+
+
+@dataclass(frozen=True)
+class EarlierFits:
+    """What was fitted to the same series before, such as to a shorter part of it or on another scale.
+
+    Searches begin there. Fits add what they find.
+
+    Attributes:
+        numbers: shape parameters that were fitted last, for each process.
+        best: the process that was best last, for each family.
+    """
+
+    numbers: dict[Process, np.ndarray] = field(default_factory=dict)
+    best: dict[ProcessFamily, Process] = field(default_factory=dict)
+
+
+class CandidateModel(ABC):
+    """A kind of model that an automatic forecast may fit to a series, the abstract base class.
+
+    To add one, define ``title`` and ``fit``.
+    """
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """Name of the kind of model in tables."""
+
+    @property
+    def log_prior(self) -> float:
+        """Logarithm of the weight of the model's forecasts in the average before they are scored; 0 by default."""
+        return 0.0
+
+    @abstractmethod
+    def fit(
+        self, y: np.ndarray, inputs: np.ndarray | None = None, earlier: EarlierFits | None = None
+    ) -> FittedCandidate:
+        """Fit the model to a series, with a regression on inputs if there are some.
+
+        Args:
+            y: values of the series, ``(T,)``; NaN is missing.
+            inputs: U inputs, such as holidays, ``(T, U)``; None means none.
+            earlier: earlier fits, near which searches begin and to which this one is added; None means that there are
+                none.
+
+        Raises:
+            ValueError: the model cannot be fitted, for example because the series is too short.
+        """
+
+
+# -- linear processes ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
 class ProcessFamily(CandidateModel):
     """A family of linear processes; ``fit`` fits its members and keeps the one with the least Akaike criterion.
 
@@ -189,6 +261,8 @@ class ProcessFamily(CandidateModel):
         near: function that returns the neighbours of a process, which differ a little in their orders. If given,
             neighbours of the best process are fitted as long as one of them is better. None means that there is no
             further search.
+        screen: function that returns those of the processes that are worth to be fitted to a series with inputs. None
+            means that all are.
         prior: logarithm of the family's prior weight in the average of forecasts.
     """
 
@@ -197,6 +271,7 @@ class ProcessFamily(CandidateModel):
     processes: tuple[Process, ...]
     scale: PowerScale
     near: Callable[[Process], Iterable[Process]] | None = None
+    screen: Callable[[Sequence[Process], np.ndarray, np.ndarray | None], Sequence[Process]] | None = None
     prior: float = 0.0
 
     @property
@@ -208,27 +283,35 @@ class ProcessFamily(CandidateModel):
         season = "" if self.season is None else f", season {self.season}"
         return f"{self.kind}{season}" + f", {self.scale}" * (self.scale != VALUES)
 
-    def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
-        z = self.scale.of_values(y)
-        fitted: dict[Process, FittedProcess | None] = {each: _fitted(each, z, inputs) for each in self.processes}
+    def fit(
+        self, y: np.ndarray, inputs: np.ndarray | None = None, earlier: EarlierFits | None = None
+    ) -> FittedCandidate:
+        z, earlier = self.scale.of_values(y), earlier or EarlierFits()
+        processes = self.processes if self.screen is None else self.screen(self.processes, z, inputs)
+        if self.near is not None and self in earlier.best:
+            processes = (earlier.best[self], *processes)
+        fitted = {each: _fitted(each, z, inputs, earlier) for each in processes}
         best = _least([each for each in fitted.values() if each is not None])
         while self.near is not None:
             for process in self.near(best.process):
                 if process not in fitted and len(fitted) < MOST_FITTED:
-                    fitted[process] = each = _fitted(process, z, inputs)
+                    fitted[process] = each = _fitted(process, z, inputs, earlier)
                     if each is not None and _least([best, each]) is each:
                         best = each
                         break
             else:
                 break
+        earlier.best[self] = best.process
         return ScaledProcess(best, self.scale)
 
 
-def _fitted(process: Process, z: np.ndarray, inputs: np.ndarray | None) -> FittedProcess | None:
+def _fitted(process: Process, z: np.ndarray, inputs: np.ndarray | None, earlier: EarlierFits) -> FittedProcess | None:
     try:
-        return fit_process(process, z, inputs)
+        fitted = fit_process(process, z, inputs, earlier.numbers.get(process))
     except (ValueError, np.linalg.LinAlgError):
         return None
+    earlier.numbers[process] = fitted.numbers
+    return fitted
 
 
 def _least(fitted: Sequence[FittedProcess]) -> FittedProcess:
@@ -258,12 +341,11 @@ class ScaledProcess(FittedCandidate):
     fitted: FittedProcess
     scale: PowerScale
 
-    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
-        from scipy import special
-
-        steps = self.fitted.ahead(self.scale.of_values(y), k, inputs)
-        quantiles = steps.mean[:, None] + steps.deviation[:, None] * special.ndtri(levels)
-        return StepQuantiles(self.scale.mean_value(steps.mean, steps.deviation), self.scale.to_values(quantiles))
+    def ahead_from(
+        self, y: np.ndarray, origins: Sequence[int], k: int, inputs: np.ndarray | None = None
+    ) -> list[ScaledSteps]:
+        each = self.fitted.ahead_from(self.scale.of_values(y), origins, k, inputs)
+        return [ScaledSteps(steps, self.scale) for steps in each]
 
     @property
     def n_parameters(self) -> int:
@@ -290,7 +372,7 @@ def structural_families(season: int | None, scale: PowerScale) -> list[ProcessFa
         season: number of steps of the season; None means no season.
         scale: transformation of the series before it is modelled.
     """
-    priors = {"none": 0.0, "fixed": TREND_PRIOR, "walk": TREND_PRIOR, "damped": 0.0}
+    priors = {"none": SMOOTHING_PRIOR, "fixed": TREND_PRIOR, "walk": TREND_PRIOR, "damped": SMOOTHING_PRIOR}
     families = []
     for slope, prior in priors.items():
         process = StructuralProcess(slope, season)
@@ -310,14 +392,14 @@ def arima_family(season: int | None, scale: PowerScale) -> ProcessFamily:
             *(SeasonalARIMA(order, has_constant=True) for order in [(1, 0, 0), (2, 0, 1)]),
             *(SeasonalARIMA(order) for order in [(0, 1, 1), (1, 1, 1), (2, 1, 2), (0, 2, 1)]),
         ]
-        return ProcessFamily("ARIMA", season, tuple(starts), scale, near_arima, SEARCH_PRIOR)
+        return ProcessFamily("ARIMA", season, tuple(starts), scale, near_arima, prior=SEARCH_PRIOR)
     starts = [
         *(SeasonalARIMA(order, (0, 1, 1), season) for order in [(0, 1, 1), (1, 1, 1)]),
         *(SeasonalARIMA(order, (0, 1, 1), season, has_constant=True) for order in [(1, 0, 0), (2, 0, 1)]),
         SeasonalARIMA((1, 1, 1), (1, 0, 1), season),
         SeasonalARIMA((1, 0, 0), (1, 0, 0), season, has_constant=True),
     ]
-    return ProcessFamily("ARIMA", season, tuple(starts), scale, near_arima, SEARCH_PRIOR)
+    return ProcessFamily("ARIMA", season, tuple(starts), scale, near_arima, prior=SEARCH_PRIOR)
 
 
 def near_arima(process: Process) -> Iterator[SeasonalARIMA]:
@@ -351,9 +433,11 @@ def autoregressive_families(season: int | None, scale: PowerScale, n_values: int
     around_line = tuple(Autoregression(p, season, has_slope=True) for p in orders)
     changes = tuple(Autoregression(p, season, of_changes=True) for p in (0, *orders))
     return [
-        ProcessFamily("autoregression", season, around_level, scale, prior=LEVEL_PRIOR),
-        ProcessFamily("autoregression around a line", season, around_line, scale, prior=LINE_PRIOR),
-        ProcessFamily("autoregression of changes", season, changes, scale),
+        ProcessFamily("autoregression", season, around_level, scale, screen=likely_orders),
+        ProcessFamily(
+            "autoregression around a line", season, around_line, scale, screen=likely_orders, prior=LINE_PRIOR
+        ),
+        ProcessFamily("autoregression of changes", season, changes, scale, screen=likely_orders),
     ]
 
 
@@ -381,7 +465,9 @@ class Naive(CandidateModel):
     def title(self) -> str:
         return "naive" if self.season == 1 else "seasonal naive"
 
-    def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
+    def fit(
+        self, y: np.ndarray, inputs: np.ndarray | None = None, earlier: EarlierFits | None = None
+    ) -> FittedCandidate:
         fitted = SeasonalNaive(self.season).fit([y[:, None]])
         if self.holds_all:
             last = y[~np.isnan(y)][-1]
@@ -396,11 +482,18 @@ class FittedNaive(FittedCandidate):
 
     fitted: SeasonalNaive
 
-    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
-        ahead = next(iter(self.fitted.ahead([y[:, None]], [[len(y)]], k, 1, 0)))
-        steps = [step for step in ahead.steps if isinstance(step, FeatureDistributions)]
-        mean = np.array([step.mean[0] for step in steps])
-        return StepQuantiles(mean, np.stack([step.quantiles(levels)[:, 0] for step in steps]))
+    def ahead_from(
+        self, y: np.ndarray, origins: Sequence[int], k: int, inputs: np.ndarray | None = None
+    ) -> list[ScaledSteps]:
+        steps, deviation = np.arange(k), float(np.sqrt(self.fitted.covariance_[0, 0]))
+        apart = steps[:, None] - steps
+        root = deviation * ((apart >= 0) & (apart % self.fitted.season == 0))  # errors add up from season to season
+        deviations = np.sqrt((root**2).sum(1))
+        result = []
+        for ahead in self.fitted.ahead([y[:, None]], [origins], k, 1, 0):
+            mean = np.array([step.mean[0] for step in ahead.steps if isinstance(step, FeatureDistributions)])
+            result.append(ScaledSteps(GaussianSteps(mean, deviations, root), VALUES))
+        return result
 
     @property
     def n_parameters(self) -> int:

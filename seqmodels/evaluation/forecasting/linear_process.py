@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, cached_property
 from typing import Protocol
 
 import numpy as np
@@ -28,7 +29,6 @@ from seqmodels.common.constants import LOG_2PI
 from seqmodels.inference.gaussian.banded import banded_cholesky, filtered_columns, missing_columns, solve_banded
 from seqmodels.inference.gaussian.lag_polynomials import (
     autocovariance,
-    continued,
     difference,
     differences,
     in_seasonal_lags,
@@ -41,9 +41,9 @@ LARGEST_NUMBER = 4.0  # inverse hyperbolic tangent of a partial autocorrelation
 RIDGE = 1e-9  # of γ_0, added to it, so that the covariance has a Cholesky factor
 FIRST_RATIO = -1.0  # logarithm of a ratio of variances that a fit begins with
 LARGEST_RATIO = 10.0
-MAX_ITERATIONS = 60
-IMPOSSIBLE = 1e10  # loss of numbers that are no process
-DIFFERENCE = 1e-5  # of a number, in gradients
+FEWEST_ORDERS = 2  # fewest autoregressions of a family that are fitted on all their steps
+VALUES_FOR_ONE = 600  # values of a series over the number of its autoregressions that are
+NEAR_BOUND = 0.25  # of the distance between the bounds of a number, within which no search begins
 SLOPE_UNIT = 0.01  # of b, which keeps regressors of one size
 ROUNDS = 5  # of an autoregression and the coefficients of inputs, each given the other
 ROUNDING = 1e-14  # of the largest value: the least deviation of a forecast
@@ -105,20 +105,21 @@ class Process(ABC):
         """
 
     @abstractmethod
-    def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    def estimate(self, y: np.ndarray, inputs: np.ndarray, start: np.ndarray) -> np.ndarray:
         """Estimate the N shape parameters (AR and MA coefficients, ratios of variances) from a series, ``(N,)``.
 
         Args:
             y: values of the series, ``(T,)``; NaN is missing.
             inputs: U inputs that y is regressed on, ``(T, U)``.
+            start: shape parameters at which a search for them begins, ``(N,)``.
         """
 
-    @property
+    @cached_property
     def n_lost(self) -> int:
         """Number of first values of a series that are given and have no density: the degree P of the lag polynomial."""
         return int(len(self.polynomials(self.start()).a) - 1)
 
-    @property
+    @cached_property
     def n_free(self) -> int:
         """Number of fitted parameters: shape parameters, coefficients of regressors and variance.
 
@@ -156,6 +157,11 @@ class SeasonalARIMA(Process):
     def bounds(self) -> list[tuple[float, float]]:
         return [(-LARGEST_NUMBER, LARGEST_NUMBER)] * len(self.start())
 
+    def search_space(self) -> SearchSpace:
+        (p, d, q), (P, D, Q) = self.order, self.seasonal_order
+        of_levels = differences(d, D, self.season)
+        return SearchSpace(of_levels, np.array([p, q, P, Q, self.season]), np.zeros((0, 0)), np.zeros(0, dtype=bool))
+
     def polynomials(self, numbers: np.ndarray) -> Polynomials:
         (p, d, q), (P, D, _) = self.order, self.seasonal_order
         each, seasonal = numbers.tolist(), p + q
@@ -174,8 +180,8 @@ class SeasonalARIMA(Process):
     def has_level(self) -> bool:
         return self.has_constant or self.order[1] + self.seasonal_order[1] > 0
 
-    def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-        return most_likely(self, y, inputs)
+    def estimate(self, y: np.ndarray, inputs: np.ndarray, start: np.ndarray) -> np.ndarray:
+        return most_likely(self, y, inputs, start)
 
 
 @dataclass(frozen=True)
@@ -208,15 +214,15 @@ class Autoregression(Process):
         return Polynomials(np.convolve(a, differences(int(self.of_changes), 0, 1)), np.ones(1))
 
     def regressors(self, steps: np.ndarray) -> np.ndarray:
-        phases = [] if self.season is None else [steps % self.season == phase for phase in range(1, self.season)]
-        line = [SLOPE_UNIT * steps] * self.has_slope
-        return np.stack([np.ones(len(steps)), *line, *(phase.astype(float) for phase in phases)], axis=1)
+        phases = np.arange(1, self.season or 1) == (steps % (self.season or 1))[:, None]
+        line = SLOPE_UNIT * steps[:, None] if self.has_slope else np.zeros((len(steps), 0))
+        return np.concatenate([np.ones((len(steps), 1)), line, phases], axis=1)
 
     @property
     def has_level(self) -> bool:
         return True
 
-    def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    def estimate(self, y: np.ndarray, inputs: np.ndarray, start: np.ndarray) -> np.ndarray:
         numbers = self._least_squares(y)
         for _ in range(ROUNDS if inputs.shape[1] else 0):  # Cochrane and Orcutt (1949)
             effects = _Series.of(self, y, inputs).whitened(self.polynomials(numbers)).effects
@@ -224,15 +230,57 @@ class Autoregression(Process):
         return numbers
 
     def _least_squares(self, y: np.ndarray) -> np.ndarray:
-        y = y - np.nanmean(y)
+        rows = self.rows(y - np.nanmean(y))
+        design, target = rows[:, :-1], rows[:, -1]
+        if len(design) < design.shape[1] + 3:
+            raise ValueError(
+                f"{self.name} has {design.shape[1] + 1} numbers to fit, and {len(design)} steps are complete"
+            )
+        coefficients = np.linalg.lstsq(design, target, rcond=None)[0]
+        return np.asarray(coefficients[len(coefficients) - self.order :])
+
+    def rows(self, y: np.ndarray) -> np.ndarray:
+        """Return the complete rows of the regression of a series on regressors and lags, ``(n, R + p + 1)``.
+
+        The columns are the R regressors, the lags 1 to p, and z itself.
+
+        Args:
+            y: values of the series, ``(T,)``; NaN is missing.
+        """
         p, z = self.order, np.diff(y) if self.of_changes else y
-        steps = np.arange(p, len(z)) + int(self.of_changes)
         lags = [z[p - i : len(z) - i] for i in range(1, p + 1)]
-        design = np.concatenate([np.stack([z[p:], *lags], axis=1), self.regressors(steps)], axis=1)
-        design = design[~np.isnan(design).any(axis=1)]
-        if len(design) < design.shape[1] + 2:
-            raise ValueError(f"{self.name} has {design.shape[1]} numbers to fit, and {len(design)} steps are complete")
-        return np.asarray(np.linalg.lstsq(design[:, 1:], design[:, 0], rcond=None)[0][:p])
+        columns = [self.regressors(np.arange(p, len(z)) + int(self.of_changes)), np.stack([*lags, z[p:]], axis=1)]
+        rows = np.concatenate(columns, axis=1)
+        return np.asarray(rows[~np.isnan(rows).any(axis=1)])
+
+
+def likely_orders(processes: Sequence[Process], y: np.ndarray, inputs: np.ndarray | None) -> list[Process]:
+    """Return the few autoregressions with the least Akaike criteria among many that differ only in their order.
+
+    One QR decomposition of the regression with the largest order has the squared errors of all of them, over the steps
+    at which the largest has a density. Missing values are interpolated for it. If there are inputs, no process is left
+    out.
+
+    Args:
+        processes: the autoregressions, from the smallest order to the largest.
+        y: values of the series, ``(T,)``; NaN is missing.
+        inputs: U inputs, ``(T, U)``; None means none.
+    """
+    candidates = [each for each in processes if isinstance(each, Autoregression) and has_enough_values(each, y, inputs)]
+    if inputs is not None or not candidates:
+        return list(processes)
+    largest, known = candidates[-1], np.flatnonzero(~np.isnan(y))
+    complete = np.interp(np.arange(len(y)), known, y[known] - y[known].mean())
+    errors = np.asarray(np.linalg.qr(largest.rows(complete), mode="r"))[:, -1]
+    n = len(y) - largest.n_lost
+    squares = np.cumsum(errors[::-1] ** 2)[::-1]  # of the errors that are left after as many columns
+    n_before, numbers = len(errors) - 1 - largest.order, np.array([each.n_free for each in candidates])
+    left = np.maximum(squares[[n_before + each.order for each in candidates]], np.finfo(np.float64).tiny)
+    criteria = n * np.log(left) + 2 * numbers * n / np.maximum(n - numbers - 1, 0.5)
+    n_kept = max(
+        FEWEST_ORDERS, VALUES_FOR_ONE // len(y)
+    )  # the first steps, which it leaves out, say more in a short one
+    return [candidates[i] for i in np.argsort(criteria, kind="stable")[:n_kept]]
 
 
 @dataclass(frozen=True)
@@ -264,11 +312,18 @@ class StructuralProcess(Process):
     def bounds(self) -> list[tuple[float, float]]:
         return [(-16.0, LARGEST_RATIO)] * len(self._parts) + [(0.5, 2.5)] * (self.slope == "damped")
 
+    def search_space(self) -> SearchSpace:
+        return _structural_parts(self.slope, self.season)
+
     def polynomials(self, numbers: np.ndarray) -> Polynomials:
-        of_noise, of_parts = _structural_parts(
-            self.slope, self.season, float(numbers[-1]) if self.slope == "damped" else 0.0
-        )
-        return Polynomials(of_noise, np.append(1.0, np.exp(numbers[: len(of_parts) - 1])) @ of_parts)
+        space = self.search_space()
+        damped = np.array([1.0, -math.tanh(numbers[-1])]) if self.slope == "damped" else np.ones(1)
+        gamma = np.zeros(space.parts.shape[1] + len(damped) - 1)
+        variances = np.append(1.0, np.exp(numbers[: len(space.parts) - 1]))
+        for variance, part, is_damped in zip(variances, space.parts, space.is_damped, strict=True):
+            each = autocovariance(product(part, damped) if is_damped else part)
+            gamma[: len(each)] += variance * each
+        return Polynomials(product(space.differences, damped), gamma)
 
     def regressors(self, steps: np.ndarray) -> np.ndarray:
         return np.ones((len(steps), int(self.slope == "fixed")))
@@ -277,21 +332,24 @@ class StructuralProcess(Process):
     def has_level(self) -> bool:
         return True
 
-    def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-        return most_likely(self, y, inputs)
+    def estimate(self, y: np.ndarray, inputs: np.ndarray, start: np.ndarray) -> np.ndarray:
+        return most_likely(self, y, inputs, start)
 
 
 @dataclass(frozen=True)
 class GaussianSteps:
-    """A Gaussian forecast of each of k steps by itself.
+    """A Gaussian forecast of k steps.
 
     Attributes:
         mean: mean of each step, ``(k,)``.
         deviation: standard deviation of each step, ``(k,)``.
+        root: a root of the covariance of all steps, ``root @ root.T``, from r independent sources of error,
+            ``(k, r)``.
     """
 
     mean: np.ndarray
     deviation: np.ndarray
+    root: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -353,31 +411,57 @@ class FittedProcess:
             k: number of steps ahead.
             inputs: U inputs of the series and of the steps ahead, ``(T + k, U)``; None means none.
         """
-        inputs = np.zeros((len(y) + k, 0)) if inputs is None else inputs
-        polynomials, series = self.process.polynomials(self.numbers), _Series.of(self.process, y, inputs[: len(y)])
-        p, missing = len(polynomials.a) - 1, series.missing
-        whitened = series.whitened(polynomials, k)
-        n, n_plain = len(y) - p, whitened.design.shape[1] - len(missing)
-        later = whitened.factor_rows(n, n + k)  # (k, n + k)
-        X = np.zeros((k, whitened.design.shape[1]))
-        X[:, : n_plain - self.n_inputs] = self.process.regressors(np.arange(len(y), len(y) + k))
-        X[:, n_plain - self.n_inputs : n_plain] = filtered_columns(inputs, polynomials.a)[n:]
-        u = later[:, :n] @ whitened.residuals + X @ whitened.beta  # (k,) expected
-        past = series.with_missing(whitened)[len(y) - p :]
-        to_y = inverse_filter(polynomials.a, k)  # (k, k) u -> y, where y was zero before
-        spread = to_y @ later[:, n:]
-        variance = self._variance(whitened) * (spread**2).sum(1)
-        if whitened.design.shape[1]:
-            slopes = to_y @ (X - later[:, :n] @ whitened.design)
-            for i, t in enumerate(missing.tolist()):
-                if t >= len(y) - p:  # a value before the steps ahead is uncertain itself
-                    is_it = (np.arange(len(y) - p, len(y)) == t).astype(float)
-                    slopes[:, n_plain + i] += continued(polynomials.a, is_it, np.zeros(k))
-            factor, unknown = whitened.beta_factors()
-            variance = variance + self._variance(whitened) * ((slopes @ factor) ** 2).sum(1)
-            variance = variance + np.nanvar(y) * ((slopes @ unknown) ** 2).sum(1)
-        mean = series.centre + continued(polynomials.a, past, u)
-        return GaussianSteps(mean, np.maximum(np.sqrt(variance), ROUNDING * np.nanmax(np.abs(y))))
+        return self.ahead_from(y, [len(y)], k, inputs)[0]
+
+    def ahead_from(
+        self, y: np.ndarray, origins: Sequence[int], k: int, inputs: np.ndarray | None = None
+    ) -> list[GaussianSteps]:
+        """Return the forecasts of the k steps after each origin, a number of given steps, in their order.
+
+        All origins share one regression: that of an origin is its first rows.
+
+        Args:
+            y: values of the series, ``(T,)``; NaN is missing.
+            origins: increasing numbers of given steps.
+            k: number of steps ahead.
+            inputs: U inputs up to k steps after the last origin, or farther, ``(T', U)``; None means none.
+        """
+        last = origins[-1]
+        y, inputs = y[:last], np.zeros((last + k, 0)) if inputs is None else inputs[: last + k]
+        polynomials, series = self.process.polynomials(self.numbers), _Series.of(self.process, y, inputs[:last])
+        a, p = polynomials.a, len(polynomials.a) - 1
+        whitened, to_y = series.whitened(polynomials, k), inverse_filter(a, k)
+        plain = whitened.of_inputs.stop
+        X = np.concatenate([self.process.regressors(np.arange(p, last + k)), filtered_columns(inputs, a)], axis=1)
+        parts = whitened.parts([t - p for t in origins], [int((series.missing < t).sum()) for t in origins])
+        result = []
+        for t, part in zip(origins, parts, strict=True):
+            n, missing = t - p, series.missing[: len(part.beta) - plain]
+            later = whitened.factor_rows(n, n + k)  # (k, q + k)
+            before, after = later[:, : later.shape[1] - k], later[:, later.shape[1] - k :]
+            rows = slice(n - before.shape[1], n)
+            ahead = X[n : n + k]  # (k, R)
+            slopes = np.zeros((k, len(part.beta)))
+            slopes[:, :plain] = ahead
+            slopes -= before @ whitened.design[rows, : len(part.beta)]
+            past = series.filled[n:t].copy()
+            past[missing[missing >= n] - n] = part.beta[plain:][missing >= n]
+            u = before @ whitened.target[rows] + slopes @ part.beta - _from_past(a, past, k)  # (k,) expected
+            for i, step in enumerate(missing.tolist()):
+                if step >= n:  # a value before the steps ahead is uncertain itself
+                    slopes[:, plain + i] -= _from_past(a, (np.arange(n, t) == step).astype(float), k)
+            deviation = math.sqrt(part.squares / max(n - len(missing) - self.n_parameters + 1, 1))
+            root = [deviation * (to_y @ after)]
+            if len(part.beta):
+                known, unknown = part.beta_factors()
+                root.append(deviation * (to_y @ slopes @ known))
+                if unknown.shape[1]:
+                    root.append(np.nanstd(y[:t]) * (to_y @ slopes @ unknown))
+            errors = np.concatenate(root, axis=1)
+            deviations = np.sqrt((errors**2).sum(1))
+            least = ROUNDING * float(np.nanmax(np.abs(y[:t])))
+            result.append(GaussianSteps(series.centre + to_y @ u, np.maximum(deviations, least), errors))
+        return result
 
     def filled(self, y: np.ndarray) -> np.ndarray:
         """Return a series, ``(T,)``, with each missing value replaced by its expectation given all known values.
@@ -397,31 +481,33 @@ class FittedProcess:
         """
         series = _Series.of(self.process, y, inputs)
         whitened = series.whitened(self.process.polynomials(self.numbers))
-        of_inputs = whitened.beta_factors()[0][whitened.of_inputs]
-        return InputEffects(whitened.effects, np.sqrt(self._variance(whitened) * (of_inputs**2).sum(1)))
-
-    def _variance(self, whitened: _Whitened) -> float:
-        """Estimate the variance σ² of a step from the residuals of a solved regression and its degrees of freedom."""
-        n, n_missing = len(whitened.residuals), whitened.design.shape[1] - whitened.of_inputs.stop
-        return float(whitened.squares / max(n - n_missing - self.n_parameters + 1, 1))
+        n, n_missing = len(whitened.target), len(series.missing)
+        (part,) = whitened.parts([n], [n_missing])
+        variance = part.squares / max(n - n_missing - self.n_parameters + 1, 1)
+        of_inputs = part.beta_factors()[0][whitened.of_inputs]
+        return InputEffects(part.beta[whitened.of_inputs], np.sqrt(variance * (of_inputs**2).sum(1)))
 
 
-def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedProcess:
+def fit_process(
+    process: Process, y: np.ndarray, inputs: np.ndarray | None = None, start: np.ndarray | None = None
+) -> FittedProcess:
     """Fit a linear process to a series, with a regression on inputs if there are some.
 
     Args:
         process: the process.
         y: values of the series, ``(T,)``; NaN is missing.
         inputs: U inputs, ``(T, U)``; None means none.
+        start: shape parameters at which a search for them begins, such as those of a similar series, ``(N,)``; None
+            means ``process.start()``.
 
     Raises:
         ValueError: the series is too short for the process, or the process leaves no noise in it.
     """
     inputs = np.zeros((len(y), 0)) if inputs is None else inputs
-    n_values, n_free = int((~np.isnan(y)).sum()), process.n_free + inputs.shape[1]
-    if n_values - process.n_lost < n_free + 3:
+    if not has_enough_values(process, y, inputs):
+        n_free, n_values = process.n_free + inputs.shape[1], int((~np.isnan(y)).sum())
         raise ValueError(f"{process.name} has {n_free} numbers to fit, and the series only {n_values} values")
-    numbers = process.estimate(y, inputs)
+    numbers = process.estimate(y, inputs, process.start() if start is None else start)
     whitened = _Series.of(process, y, inputs).whitened(process.polynomials(numbers))
     if not np.isfinite(whitened.log_prob):
         raise ValueError(f"{process.name} leaves no noise in the series")
@@ -434,11 +520,42 @@ def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = Non
     return FittedProcess(process, numbers, log_probs, inputs.shape[1])
 
 
-class Bounded(Protocol):
+def has_enough_values(process: Process, y: np.ndarray, inputs: np.ndarray | None = None) -> bool:
+    """Return True if a series has enough values for a process to be fitted, with a regression on inputs if there are.
+
+    Args:
+        process: the process.
+        y: values of the series, ``(T,)``; NaN is missing.
+        inputs: U inputs, ``(T, U)``; None means none.
+    """
+    n_inputs = 0 if inputs is None else inputs.shape[1]
+    return int((~np.isnan(y)).sum()) - process.n_lost >= process.n_free + n_inputs + 3
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """A process as arrays, from which compiled loops compute its polynomials for any shape parameters.
+
+    Attributes:
+        differences: the factor of the lag polynomial a that no parameter changes, ``(d + 1,)``.
+        orders: p, q, P, Q and the season of an ARIMA, ``(5,)``; zeros for other processes.
+        parts: lag polynomials of the K parts of a structural process, noise first, padded with zeros to one length;
+            an ARIMA has none, ``(0, 0)``.
+        is_damped: whether a part is also multiplied by ``1 - φ B`` of a damped slope, ``(K,)``.
+    """
+
+    differences: np.ndarray
+    orders: np.ndarray
+    parts: np.ndarray
+    is_damped: np.ndarray
+
+
+class Searched(Protocol):
     """Protocol of a process whose shape parameters are fitted by maximum likelihood within ``bounds``."""
 
     def start(self) -> np.ndarray: ...
     def bounds(self) -> list[tuple[float, float]]: ...
+    def search_space(self) -> SearchSpace: ...
     def polynomials(self, numbers: np.ndarray) -> Polynomials: ...
     def regressors(self, steps: np.ndarray) -> np.ndarray: ...
     @property
@@ -447,55 +564,43 @@ class Bounded(Protocol):
     def has_level(self) -> bool: ...
 
 
-def most_likely(process: Bounded, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+def most_likely(process: Searched, y: np.ndarray, inputs: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Return the N shape parameters of a process that maximise its likelihood, ``(N,)``.
 
     Shape parameters are AR and MA coefficients and ratios of variances. The likelihood is that of a series given its
     first values. It is concentrated: the coefficients of regressors, the effects of inputs and the variance are the
-    best for each choice of shape parameters.
+    best for each choice of shape parameters. ``_Series.whitened`` is its readable form.
 
     Args:
         process: the process.
         y: values of the series, ``(T,)``; NaN is missing.
         inputs: U inputs, ``(T, U)``.
+        start: shape parameters at which the search begins, ``(N,)``. Those near a bound, where the likelihood hardly
+            changes with them, are moved away from it.
     """
-    from scipy.optimize import minimize  # lazily: scipy is slow to import
+    from seqmodels.inference.gaussian import compiled_processes  # lazily: numba takes a while to load
 
-    start = process.start()
     if not len(start):
         return start
-    series = _Series.of(process, y, inputs)
+    series, space = _Series.of(process, y, inputs), process.search_space()
+    missing = np.zeros((len(y), len(series.missing)))
+    missing[series.missing, np.arange(len(series.missing))] = -1.0
+    levels = np.concatenate([series.filled[:, None], missing, inputs], axis=1)
+    n = len(y) - len(space.differences) + 1
     n_values = len(series.X) - len(series.missing)
-    unit = math.log(np.nanstd(y) or 1.0) * n_values  # nats, without which where the fit stops would depend on the unit
-
-    def loss(numbers: np.ndarray) -> float:
-        try:
-            log_prob = series.whitened(process.polynomials(numbers)).log_prob
-        except np.linalg.LinAlgError:
-            return IMPOSSIBLE
-        # Infinite where no noise is left: the search would go on with NaN, of which LAPACK prints complaints.
-        return -(log_prob + unit) / len(y) if math.isfinite(log_prob) else IMPOSSIBLE
-
-    upper = np.array(process.bounds())[:, 1]
-
-    def with_gradient(numbers: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = loss(numbers), np.empty(len(numbers))
-        for i, number in enumerate(numbers.tolist()):
-            step = DIFFERENCE if number + DIFFERENCE <= upper[i] else -DIFFERENCE
-            moved = numbers.copy()
-            moved[i] += step
-            gradient[i] = (loss(moved) - value) / step
-        return value, gradient
-
-    result = minimize(
-        with_gradient,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=process.bounds(),
-        options={"maxiter": MAX_ITERATIONS, "ftol": 1e-7, "gtol": 1e-4},
+    bounds = np.array(process.bounds())
+    numbers, _ = compiled_processes.most_likely(
+        np.clip(start, bounds @ [1 - NEAR_BOUND, NEAR_BOUND], bounds @ [NEAR_BOUND, 1 - NEAR_BOUND]),
+        bounds,
+        space.orders,
+        space.parts,
+        space.is_damped,
+        np.ascontiguousarray(filtered_columns(levels, space.differences).T),
+        np.ascontiguousarray(process.regressors(np.arange(len(y) - n, len(y))).T),
+        len(series.missing),
+        math.log(np.nanstd(y) or 1.0) * n_values,  # without it where the fit stops would depend on the unit of y
     )
-    return np.asarray(result.x)
+    return np.asarray(numbers)
 
 
 # -- the regression that all comes down to ---------------------------------------------------------------------------
@@ -520,7 +625,7 @@ class _Series:
     inputs: np.ndarray
 
     @classmethod
-    def of(cls, process: Bounded | Process, y: np.ndarray, inputs: np.ndarray) -> _Series:
+    def of(cls, process: Searched | Process, y: np.ndarray, inputs: np.ndarray) -> _Series:
         is_missing = np.isnan(y)
         centre = float(np.mean(y[~is_missing])) if process.has_level else 0.0
         X = process.regressors(np.arange(process.n_lost, len(y)))
@@ -559,17 +664,15 @@ class _Series:
         whitened = solve_banded(band[:, :n], np.concatenate(columns, axis=1))
         target, design = whitened[:, 0], whitened[:, 1:]
         log_det = float(np.log(band[0, :n]).sum())
-        beta, residuals = np.zeros(0), target
-        if design.shape[1]:
-            beta = np.linalg.lstsq(design, target, rcond=1e-10)[0] if design.shape[1] > 1 else _slope(design, target)
-            residuals = target - design @ beta
+        beta = _coefficients(design, target)
+        residuals = target - design @ beta
         of_inputs = slice(self.X.shape[1], self.X.shape[1] + self.inputs.shape[1])
         if len(self.missing):  # the volume that the missing values take (Gómez, Maravall and Peña 1999)
             of_missing = np.linalg.svd(design[:, of_inputs.stop :], compute_uv=False)
             log_det += float(np.log(np.maximum(of_missing, 1e-10)).sum())
         squares, n_values = float(residuals @ residuals), n - len(self.missing)
         log_prob = -np.inf if n_values < 1 else 0.5 * n_values * (-1 - LOG_2PI - _log(squares / n_values)) - log_det
-        return _Whitened(band, design, beta, residuals, squares, log_prob, of_inputs)
+        return _Whitened(band, target, design, beta, residuals, squares, log_prob, of_inputs)
 
 
 @dataclass(frozen=True)
@@ -580,6 +683,7 @@ class _Whitened:
 
     Attributes:
         band: lower bands of L, for the n steps and k steps ahead, as LAPACK stores them, ``(q + 1, n + k)``.
+        target: ``L⁻¹ a(B) y``, ``(n,)``.
         design: ``L⁻¹ X`` with columns for regressors, inputs and missing values, in this order, ``(n, R)``.
         beta: estimated coefficients: of regressors, of inputs (δ), and missing values, ``(R,)``.
         residuals: ``σ ε``, ``(n,)``.
@@ -589,6 +693,7 @@ class _Whitened:
     """
 
     band: np.ndarray
+    target: np.ndarray
     design: np.ndarray
     beta: np.ndarray
     residuals: np.ndarray
@@ -601,12 +706,46 @@ class _Whitened:
         return self.beta[self.of_inputs]
 
     def factor_rows(self, first: int, last: int) -> np.ndarray:
-        """Return rows ``first`` to ``last - 1`` of the lower triangular Cholesky factor L, ``(last - first, last)``."""
-        rows = np.zeros((last - first, last))
-        for lag in range(len(self.band)):
-            columns = np.arange(max(first - lag, 0), last - lag)
-            rows[columns + lag - first, columns] = self.band[lag, columns]
-        return rows
+        """Return rows ``first`` to ``last - 1`` of the lower triangular Cholesky factor L, without leading zeros.
+
+        They have columns for the ``min(q, first)`` steps before ``first`` and for their own steps.
+        """
+        columns = np.arange(max(first - len(self.band) + 1, 0), last)
+        lags = np.arange(first, last)[:, None] - columns
+        is_within = (lags >= 0) & (lags < len(self.band))
+        return np.where(is_within, self.band[np.where(is_within, lags, 0), columns], 0.0)
+
+    def parts(self, n_rows: Sequence[int], n_missing: Sequence[int]) -> Iterator[_Part]:
+        """Solve the regression of the first rows only, for several increasing numbers of rows.
+
+        Rows are reduced by QR decompositions to as many as there are columns, each of which begins with the last.
+
+        Args:
+            n_rows: numbers of first rows.
+            n_missing: for each of them, how many of the missing values stand before its end.
+        """
+        columns = np.concatenate([self.design, self.target[:, None]], axis=1)
+        reduced = columns[:0]
+        for start, stop, m in zip([0, *n_rows[:-1]], n_rows, n_missing, strict=True):
+            reduced = np.asarray(np.linalg.qr(np.concatenate([reduced, columns[start:stop]]), mode="r"))
+            design, target = reduced[:, : self.of_inputs.stop + m], reduced[:, -1]
+            beta = _coefficients(design, target)
+            yield _Part(design, beta, float(((target - design @ beta) ** 2).sum()))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The solved regression of the first steps of a series, with rows reduced to as many as there are columns.
+
+    Attributes:
+        design: the reduced rows, of the R regressors that have values in these steps, ``(m, R)``.
+        beta: estimated coefficients, ``(R,)``.
+        squares: sum of the squared residuals.
+    """
+
+    design: np.ndarray
+    beta: np.ndarray
+    squares: float
 
     def beta_factors(self) -> tuple[np.ndarray, np.ndarray]:
         """Return a factor of the covariance of the coefficients β, and directions that the series leaves undetermined.
@@ -620,34 +759,45 @@ class _Whitened:
         return left[:, is_known] / np.sqrt(singular[is_known]), unknown / np.abs(unknown).max(axis=0, initial=0.0)
 
 
-def _slope(design: np.ndarray, target: np.ndarray) -> np.ndarray:
-    return np.asarray((design[:, 0] @ target) / np.maximum(design[:, 0] @ design[:, 0], 1e-300)).reshape(1)
+def _coefficients(design: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Return the coefficients β of least squares, the shortest ones if several are as good, ``(R,)``."""
+    if design.shape[1] > 1:
+        return np.asarray(np.linalg.lstsq(design, target, rcond=1e-10)[0])
+    return np.asarray((design.T @ target) / np.maximum((design**2).sum(0), 1e-300))
+
+
+def _from_past(a: np.ndarray, past: np.ndarray, k: int) -> np.ndarray:
+    """Return what the last P values of y add to ``a(B) y`` at the next k steps, where a has P lags, ``(k,)``."""
+    result = np.zeros(k)
+    if len(past):
+        after = np.convolve(past, a)[len(past) :][:k]
+        result[: len(after)] = after
+    return result
 
 
 def _log(x: float) -> float:
     return math.log(x) if x > 0 else -math.inf
 
 
-@lru_cache(maxsize=64)
-def _structural_parts(slope: str, season: int | None, damping: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lag polynomial a of a structural time series, and autocovariances of ``a(B)`` applied to each part.
+@cache
+def _structural_parts(slope: str, season: int | None) -> SearchSpace:
+    """Return the lag polynomials of a structural time series: of all its parts, those by which they are multiplied.
 
-    The autocovariances have a row for each of noise, level, slope and season that there is, all of variance 1.
+    If the slope is damped, the noise, the level and the season are to be multiplied by ``1 - φ B`` as well.
 
     Args:
         slope: kind of the slope: ``"none"``, ``"fixed"``, ``"walk"`` or ``"damped"``.
         season: number of steps of the season; None means no season.
-        damping: shape parameter of a damped slope, ``φ = tanh(damping)``.
     """
     change, cycle = difference(1), np.ones(1 if season is None else season)
-    damped = {"walk": change, "damped": np.array([1.0, -math.tanh(damping)])}.get(slope, np.ones(1))
-    of_noise = product(change, damped, cycle)
-    polynomials = [of_noise, product(damped, cycle)]
+    slopes = change if slope == "walk" else np.ones(1)
+    polynomials = [product(change, slopes, cycle), product(slopes, cycle)]
     if slope in ("walk", "damped"):
         polynomials.append(cycle)
     if season is not None:
-        polynomials.append(product(change, damped))
-    rows = np.zeros((len(polynomials), len(of_noise)))
-    for row, polynomial in zip(rows, polynomials, strict=True):
-        row[: len(polynomial)] = autocovariance(polynomial)
-    return of_noise, rows
+        polynomials.append(product(change, slopes))
+    parts = np.zeros((len(polynomials), len(polynomials[0])))
+    for row, polynomial in zip(parts, polynomials, strict=True):
+        row[: len(polynomial)] = polynomial
+    is_damped = np.array([slope == "damped" and polynomial is not cycle for polynomial in polynomials])
+    return SearchSpace(polynomials[0], np.zeros(5, dtype=int), parts, is_damped)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from seqmodels.evaluation.forecasting.candidates import StepQuantiles
-from seqmodels.evaluation.forecasting.series import SeriesForecast, forecast_series
+from seqmodels.evaluation.forecasting.series import SeriesForecast, StepQuantiles, forecast_series
 
 FEWEST_UNSEEN = 2  # fewest steps of a phase, or days of a weekday, all of them missing, for it to count as unobserved
 FINE_LEVELS = (np.arange(100) + 0.5) / 100  # levels whose quantiles represent a distribution that is mixed
@@ -148,17 +147,27 @@ def forecast_seen_steps(
     )
     mean, quantiles = np.empty(k), np.empty((k, len(levels)))
     of_levels, fine = result.ahead.quantiles[:, : len(levels)], result.ahead.quantiles[:, len(levels) :]
+    sources = []  # of each step ahead: the observed steps ahead whose forecasts are mixed
     for h in range(k):
         at = int(is_seen[:h].sum())  # index of the next observed step among the steps ahead
         if is_seen[h]:
+            sources.append(slice(at, at + 1))
             mean[h], quantiles[h] = result.ahead.mean[at], of_levels[at]
         else:
             around = slice(max(0, at - n // 2), max(0, at - n // 2) + n)
+            sources.append(around)
             mean[h], quantiles[h] = result.ahead.mean[around].mean(), np.quantile(fine[around], levels)
+
+    def draw_paths(n_paths: int, rng: np.random.Generator) -> np.ndarray:
+        drawn = result.draw_paths(n_paths, rng)
+        each = [rng.integers(source.start, min(source.stop, n_ahead), n_paths) for source in sources]
+        return np.asarray(np.take_along_axis(drawn, np.stack(each, axis=1), axis=1))
+
     kept = np.flatnonzero(steps.is_seen[: len(y)])
     return replace(
         result,
         ahead=StepQuantiles(mean, quantiles),
+        draw_paths=draw_paths,
         factors=np.resize(result.factors, k),
         origins=kept[result.origins],
         n_left_out=int(kept[result.n_left_out]),

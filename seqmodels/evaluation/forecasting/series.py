@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,9 +13,10 @@ from seqmodels.encodings.differences import rounding
 from seqmodels.evaluation.forecasting.candidates import (
     HALF_BAND,
     CandidateModel,
+    EarlierFits,
     FittedCandidate,
     Naive,
-    StepQuantiles,
+    ScaledSteps,
     arima_family,
     autoregressive_families,
     scales_of,
@@ -27,7 +28,7 @@ MOST_ORIGINS = 24  # most origins of the backtest
 MOST_AVERAGED = 12  # most models that are averaged
 SHARPNESS = 4.0  # a weight is the inverse of the score to this power
 NEAR = 0.2  # distance of forecasts, relative to the best score, up to which they count as much alike
-LIKELIHOOD_SHARE, MOST_BY_LIKELIHOOD = 1.0, 2.0  # weight of nats per step beside the log of a score, and most of these
+LIKELIHOOD_SHARE, MOST_BY_LIKELIHOOD = 1.0, 0.3  # weight of nats per step beside the log of a score, and most of these
 PRIOR_ORIGINS = 5.0  # number of independent forecasts that the prior belief in bands as they are counts for
 HALF_LIFE = 12.0  # origins after which a forecast counts half as much in the width of bands
 NARROWEST, WIDEST = 0.6, 1.7  # limits of the factors of bands
@@ -44,6 +45,19 @@ MOST_MISSING = 500  # most values that are filled in, because each is a coeffici
 SHORTEST = 12  # fewest values of a series that is forecast
 LONGEST_GAP = 1000  # most missing steps at the end of a series that is forecast
 LONGEST_BAND = 60  # longest season for which banded covariances are factored
+
+
+@dataclass(frozen=True)
+class StepQuantiles:
+    """The forecast of k steps as marginal means and quantiles of each step, in units of the series.
+
+    Attributes:
+        mean: mean of each step, ``(k,)``.
+        quantiles: Q quantiles of each step, ``(k, Q)``.
+    """
+
+    mean: np.ndarray
+    quantiles: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +93,60 @@ class BacktestTrial:
 
 
 @dataclass(frozen=True)
+class AveragedForecast:
+    """The average of the forecasts of several models: each of its quantiles is the weighted mean of theirs.
+
+    Distances to the median are multiplied by a factor for each step, and the result is cut at bounds.
+
+    Attributes:
+        steps: the forecasts of k steps by m models.
+        weights: their weights, which add up to one, ``(m,)``.
+        factors: the factor for each step, ``(k,)``.
+        low, high: bounds of the values.
+    """
+
+    steps: Sequence[ScaledSteps]
+    weights: np.ndarray
+    factors: np.ndarray
+    low: float = -np.inf
+    high: float = np.inf
+
+    def _average(self, each: Sequence[np.ndarray]) -> np.ndarray:
+        return np.asarray(np.tensordot(self.weights, each, 1))
+
+    def _cut(self, values: np.ndarray) -> np.ndarray:
+        median = self._average([steps.at(np.zeros((1, 1)))[0] for steps in self.steps])
+        return np.asarray(np.clip(median + self.factors * (values - median), self.low, self.high))
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Weighted mean of the models' means of each step, ``(k,)``."""
+        return np.asarray(np.clip(self._average([steps.mean for steps in self.steps]), self.low, self.high))
+
+    def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        """Return Q quantiles of each step, ``(k, Q)``.
+
+        Args:
+            levels: their levels, ``(Q,)``.
+        """
+        return self._cut(self._average([steps.quantiles(levels).T for steps in self.steps])).T
+
+    def paths(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw n paths of the k steps, ``(n, k)``, of which each step by itself has the quantiles of the forecast.
+
+        The errors of the steps of a path depend on each other as in one of the models, which is drawn by its weight.
+
+        Args:
+            n: number of paths.
+            rng: generator of random numbers.
+        """
+        numbers = rng.multinomial(n, self.weights / self.weights.sum())
+        normal = np.concatenate([steps.draw(m, rng) for steps, m in zip(self.steps, numbers, strict=True)])
+        normal = rng.permutation(normal)
+        return self._cut(self._average([steps.at(normal) for steps in self.steps]))
+
+
+@dataclass(frozen=True)
 class InputsInWords:
     """The effects of the inputs on the series according to one model.
 
@@ -110,6 +178,8 @@ class SeriesForecast:
         crps, coverage: scaled CRPS, and share of values within the band of 90 %, of the average in the backtest.
         factors: factor by which the bands of each of k steps ahead were rescaled, ``(k,)``.
         season: number of steps of the season; None means no season.
+        draw_paths: function of a number n and a generator of random numbers that draws n paths of the k steps ahead,
+            ``(n, k)``; each step of the paths by itself has the quantiles of ``ahead``.
         possible_season: number of steps of a season that was not found but tried; None means that none was.
         n_scored: number of values in the backtest.
         n_left_out: number of first steps that are left out because too many values after them are missing.
@@ -129,6 +199,7 @@ class SeriesForecast:
     coverage: float
     factors: np.ndarray
     season: int | None
+    draw_paths: Callable[[int, np.random.Generator], np.ndarray]
     possible_season: int | None = None
     n_scored: int = 0
     n_left_out: int = 0
@@ -191,20 +262,19 @@ def forecast_series(
     factors = np.ones(k_tried) if n_changes < FEWEST_CHANGES else band_factors(together, trials.actual)
     crps, coverage = scores(rescaled(together, factors, _median(together)), trials.actual, trials.scale)
     chosen = [trial.fitted for trial in kept]
-    # With the median, because bands are rescaled around it.
-    each = [fitted.ahead(y, gap + k, np.append(levels, 0.5), scaled) for fitted in chosen]
-    quantiles = np.tensordot(weights, [one.quantiles for one in each], 1)[gap:]
     factors = np.resize(factors, k)  # repeated, because all steps have the same factor
-    quantiles = rescaled(quantiles, factors, quantiles[:, -1])[:, :-1]
-    mean = np.tensordot(weights, [one.mean for one in each], 1)[gap:]
-    if np.nanmin(y) >= 0:
-        quantiles = np.maximum(quantiles, 0.0)
-    if is_binary:
-        mean, quantiles = np.clip(mean, 0.0, 1.0), np.minimum(quantiles, 1.0)
-    ahead = StepQuantiles(mean, quantiles)
+    average = AveragedForecast(
+        [fitted.ahead(y, gap + k, scaled).after(gap) for fitted in chosen],
+        weights,
+        factors,
+        low=0.0 if np.nanmin(y) >= 0 else -np.inf,
+        high=1.0 if is_binary else np.inf,
+    )
+    ahead = StepQuantiles(average.mean, average.quantiles(levels))
     weak_season = possible_season if season is None else None
     return SeriesForecast(
-        *(ahead, tried, chosen, trials.errors, start + origins, crps, coverage, factors, season, weak_season),
+        *(ahead, tried, chosen, trials.errors, start + origins, crps, coverage, factors, season, average.paths),
+        possible_season=weak_season,
         n_scored=int((~np.isnan(trials.actual)).sum()),
         n_left_out=start,
         gap=gap,
@@ -330,8 +400,10 @@ def numbers_alike(trials: Sequence[BacktestTrial], error: float) -> np.ndarray:
         trials: trials of models on the same series.
         error: the best score, in units of the series.
     """
+    from scipy.spatial.distance import pdist, squareform  # lazily: scipy is slow to import
+
     quantiles = np.stack([trial.quantiles[..., : len(SCORED_LEVELS)].ravel() for trial in trials])
-    distances = np.array([np.abs(quantiles - each).mean(axis=1) for each in quantiles])
+    distances = squareform(pdist(quantiles, "cityblock")) / quantiles.shape[1]
     return np.asarray(np.exp(-((distances / (NEAR * error)) ** 2)).sum(axis=1))
 
 
@@ -370,6 +442,7 @@ class Trials:
         tried: the trials so far.
         errors: error of each model that failed, by title.
         inputs: U scaled inputs, ``(T + k, U)``; None means none.
+        earlier: what was fitted so far, from which each search begins.
     """
 
     y: np.ndarray
@@ -380,6 +453,7 @@ class Trials:
     tried: list[BacktestTrial] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
     inputs: np.ndarray | None = None
+    earlier: EarlierFits = field(default_factory=EarlierFits)
 
     @classmethod
     def of(
@@ -451,7 +525,8 @@ class Trials:
         if self.tried and start > self.deadline:
             return np.inf
         try:
-            quantiles, fitted = self._backtest(candidate), candidate.fit(self.y, self._inputs(len(self.y)))
+            quantiles = self._backtest(candidate)
+            fitted = candidate.fit(self.y, self._inputs(len(self.y)), self.earlier)
         except (ValueError, np.linalg.LinAlgError) as error:
             self.errors[candidate.title] = str(error)
             return np.inf
@@ -469,12 +544,12 @@ class Trials:
 
         The model is fitted again at every eighth origin.
         """
-        result, levels = [], np.append(SCORED_LEVELS, INNER_LEVELS)
-        for i, t in enumerate(self.origins.tolist()):
-            if i % REFIT_EVERY == 0:
-                fitted = candidate.fit(self.y[:t], self._inputs(t))
-            k = self.actual.shape[1]
-            result.append(fitted.ahead(self.y[:t], k, levels, self._inputs(t + k)).quantiles)
+        result, levels, k = [], np.append(SCORED_LEVELS, INNER_LEVELS), self.actual.shape[1]
+        for start in range(0, len(self.origins), REFIT_EVERY):
+            origins = self.origins[start : start + REFIT_EVERY].tolist()
+            fitted = candidate.fit(self.y[: origins[0]], self._inputs(origins[0]), self.earlier)
+            each = fitted.ahead_from(self.y, origins, k, self._inputs(origins[-1] + k))
+            result += [steps.quantiles(levels) for steps in each]
         return np.stack(result)
 
     def _inputs(self, n: int) -> np.ndarray | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,15 +41,18 @@ def stacking_weights(log_probs: np.ndarray) -> np.ndarray:
         mixed = p @ weights
         return -float(np.log(mixed).mean()), -(p / mixed[:, None]).mean(axis=0)
 
-    optimum = minimize(
-        loss,
-        uniform,
-        jac=True,
-        method="SLSQP",
-        bounds=Bounds(LEAST_WEIGHT, 1),  # above 0, for a step that one model alone foresees
-        constraints=LinearConstraint(np.ones(n_models), 1, 1),
-        options={"ftol": 1e-12, "maxiter": 500},
-    )
+    with warnings.catch_warnings():
+        # Older versions of scipy say when the search leaves the bounds by a rounding error.
+        warnings.filterwarnings("ignore", "Values in x were outside bounds", RuntimeWarning)
+        optimum = minimize(
+            loss,
+            uniform,
+            jac=True,
+            method="SLSQP",
+            bounds=Bounds(LEAST_WEIGHT, 1),  # above 0, for a step that one model alone foresees
+            constraints=LinearConstraint(np.ones(n_models), 1, 1),
+            options={"ftol": 1e-12, "maxiter": 500},
+        )
     weights = np.where(optimum.x > 2 * LEAST_WEIGHT, optimum.x, 0.0)
     return np.asarray(weights / weights.sum())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from seqmodels.evaluation.forecasting.candidates import (
     LOGARITHMS,
     SQUARE_ROOTS,
     VALUES,
+    EarlierFits,
     Naive,
     PowerScale,
     ScaledProcess,
@@ -17,7 +20,7 @@ from seqmodels.evaluation.forecasting.candidates import (
     near_arima,
     scales_of,
 )
-from seqmodels.evaluation.forecasting.linear_process import SeasonalARIMA
+from seqmodels.evaluation.forecasting.linear_process import SeasonalARIMA, fit_process
 
 LEVELS = np.array([0.1, 0.5, 0.9])
 
@@ -70,10 +73,51 @@ def test_neighbours_differ_by_one_order() -> None:
 
 def test_the_naive_repeats_the_last_season() -> None:
     y = np.tile([1.0, 5.0, 3.0], 8) + np.random.default_rng(0).normal(size=24)
-    ahead = Naive(3).fit(y).ahead(y, 4, LEVELS)
-    np.testing.assert_allclose(ahead.quantiles[:, 1], [*y[-3:], y[-3]])
-    widths = ahead.quantiles[:, 2] - ahead.quantiles[:, 0]
+    ahead = Naive(3).fit(y).ahead(y, 4)
+    quantiles = ahead.quantiles(LEVELS)
+    np.testing.assert_allclose(quantiles[:, 1], [*y[-3:], y[-3]])
+    widths = quantiles[:, 2] - quantiles[:, 0]
     assert widths[3] == pytest.approx(np.sqrt(2) * widths[0])
+
+
+def test_the_errors_of_the_naive_add_up_over_the_steps_of_a_phase() -> None:
+    y = np.random.default_rng(0).normal(size=24)
+    ahead = Naive(3).fit(y).ahead(y, 7)
+    changes = np.cov(ahead.draw(20_000, np.random.default_rng(1)) * ahead.gaussian.deviation, rowvar=False)
+    step = ahead.gaussian.deviation[0] ** 2
+    expected = [[step * (1 + min(i, j) // 3) if i % 3 == j % 3 else 0.0 for j in range(7)] for i in range(7)]
+    np.testing.assert_allclose(changes, expected, atol=0.06 * step)
+
+
+@pytest.mark.parametrize("scale", [VALUES, SQUARE_ROOTS, LOGARITHMS], ids=str)
+def test_draws_have_the_quantiles_of_each_step(scale: PowerScale) -> None:
+    y = np.exp(0.2 * autoregressive_series(80))
+    fitted = autoregressive_families(None, scale, 80)[0].fit(y)
+    ahead = fitted.ahead(y, 5)
+    draws = ahead.at(ahead.draw(40_000, np.random.default_rng(0)))
+    np.testing.assert_allclose(np.quantile(draws, LEVELS, axis=0).T, ahead.quantiles(LEVELS), rtol=0.03)
+    np.testing.assert_allclose(ahead.after(2).mean, ahead.mean[2:])
+
+
+def test_a_fit_begins_where_the_last_one_ended() -> None:
+    y, earlier = autoregressive_series(120), EarlierFits()
+    family = arima_family(None, VALUES)
+    best = family.fit(y[:100], earlier=earlier)
+    assert isinstance(best, ScaledProcess)
+    assert earlier.best[family] == best.fitted.process
+    np.testing.assert_array_equal(earlier.numbers[best.fitted.process], best.fitted.numbers)
+    again = family.fit(y, earlier=earlier)
+    assert isinstance(again, ScaledProcess)
+    afresh = fit_process(again.fitted.process, y)
+    np.testing.assert_allclose(again.fitted.numbers, afresh.numbers, atol=0.02)
+
+
+def test_the_best_process_of_a_shorter_part_is_tried_again() -> None:
+    y = autoregressive_series(120)
+    family = replace(arima_family(None, VALUES), processes=(SeasonalARIMA((0, 1, 1)),), near=lambda process: ())
+    earlier = EarlierFits(best={family: SeasonalARIMA((2, 0, 0), has_constant=True)})
+    assert str(family.fit(y)) == "ARIMA(0,1,1)"
+    assert str(family.fit(y, earlier=earlier)) == "ARIMA(2,0,0)"
 
 
 def test_a_family_that_fits_nothing_is_refused() -> None:

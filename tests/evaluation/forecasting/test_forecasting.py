@@ -52,6 +52,23 @@ def test_the_table_says_what_was_tried() -> None:
     assert "95%" in repr(found)
 
 
+def test_paths_have_the_quantiles_of_the_frame() -> None:
+    frame = pd.DataFrame({"shop": np.repeat(["a", "b"], 60), "x": np.tile(sales(), 2), "y": np.ones(120)})
+    frame.loc[:59, "y"] = sales().to_numpy()[::-1]
+    with pytest.warns(UserWarning, match="is not forecast"):
+        found = sm.forecast(frame, 4, by="shop", max_seconds=1e-9, n=4000, random_state=1)
+    paths = found.paths
+    assert [each.shape for each in paths] == [(4000, 4, 2)] * 2
+    assert np.isnan(paths[1][..., 1]).all()
+    of_x = found.frame[(found.frame["sequence"] == "b") & (found.frame["feature"] == "x")]
+    levels = [0.05, 0.25, 0.5, 0.75, 0.95]
+    expected = of_x[["5%", "25%", "50%", "75%", "95%"]]
+    np.testing.assert_allclose(np.quantile(paths[1][..., 0], levels, axis=0).T, expected, rtol=0.02)
+    again = sm.forecast(frame[["shop", "x"]], 4, by="shop", max_seconds=1e-9, n=4000, random_state=1)
+    assert not np.array_equal(again.paths[0], again.paths[1])
+    np.testing.assert_array_equal(again.paths[0][..., 0], paths[0][..., 0])
+
+
 @pytest.mark.slow
 def test_missing_rows_and_values() -> None:
     y = sales().copy()
@@ -95,8 +112,7 @@ def test_it_is_drawn() -> None:
     pytest.importorskip("matplotlib")
     found = sm.forecast(sales(), 6, max_seconds=1e-9)
     assert found.plot().get_ylabel() == "sales"
-    with pytest.raises(ValueError, match="draws no paths"):
-        found.plot(paths=3)
+    assert len(found.plot(paths=3).lines) == len(found.plot().lines) + 3
 
 
 @pytest.mark.parametrize(

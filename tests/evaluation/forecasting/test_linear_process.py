@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 from seqmodels import LinearGaussian
 from seqmodels.evaluation.forecasting.linear_process import (
+    VALUES_FOR_ONE,
     Autoregression,
     FittedProcess,
     Process,
     SeasonalARIMA,
     StructuralProcess,
+    _Series,
     fit_process,
+    likely_orders,
 )
 from seqmodels.linear_gaussian.structures import Seasonal, Structure, Trend
 
@@ -75,6 +78,99 @@ def test_one_step_densities_are_those_of_forecasts(process: Process) -> None:
         ahead = fitted.ahead(y[:t], 1)
         by_forecast.append(stats.norm.logpdf(y[t], ahead.mean[0], ahead.deviation[0]))
     assert np.mean(by_forecast) == pytest.approx(np.mean(fitted.log_probs[300:]), abs=0.02)
+
+
+@pytest.mark.parametrize("n_missing", [0, 3])
+@pytest.mark.parametrize(
+    "process",
+    [
+        StructuralProcess("damped", 4),
+        SeasonalARIMA((1, 1, 1), (0, 1, 1), 4),
+        SeasonalARIMA((2, 0, 1), has_constant=True),
+        Autoregression(2, 4, has_slope=True),
+    ],
+    ids=lambda process: process.name,
+)
+def test_forecasts_from_several_origins_are_those_of_each(process: Process, n_missing: int) -> None:
+    """Missing values before an origin are among those that its forecast estimates, and later ones are not."""
+    y, inputs = seasonal_series(120), np.random.default_rng(3).normal(size=(130, 1))
+    y[[59, 80, 99][:n_missing]] = np.nan
+    fitted = fit_process(process, y[:90], inputs[:90])
+    origins = [60, 81, 100, 120]
+    for t, ahead in zip(origins, fitted.ahead_from(y, origins, 5, inputs), strict=True):
+        expected = fitted.ahead(y[:t], 5, inputs[: t + 5])
+        np.testing.assert_allclose(ahead.mean, expected.mean, rtol=1e-7)
+        np.testing.assert_allclose(ahead.deviation, expected.deviation, rtol=1e-7)
+
+
+def test_steps_ahead_have_the_covariance_of_the_gaussian() -> None:
+    """Under a random walk with noise, by the inverse of the covariance of all values."""
+    y = np.random.default_rng(1).normal(size=30).cumsum()
+    fitted = FittedProcess(StructuralProcess(), np.zeros(1), np.zeros(0))  # level and noise of equal variance
+    t = np.arange(34)
+    covariance = np.minimum.outer(t, t) + np.eye(34) + 1e7  # of a level of which nothing is known at first
+    left = covariance[30:, 30:] - covariance[30:, :30] @ np.linalg.solve(covariance[:30, :30], covariance[:30, 30:])
+    ahead = fitted.ahead(y, 4)
+    joint = ahead.root @ ahead.root.T
+    np.testing.assert_allclose(joint / joint[0, 0], left / left[0, 0], rtol=1e-4)
+    np.testing.assert_allclose(np.diag(joint), ahead.deviation**2)
+
+
+@pytest.mark.parametrize("n_missing", [0, 2])
+@pytest.mark.parametrize(
+    "process",
+    [
+        StructuralProcess(),
+        StructuralProcess("fixed", 4),
+        StructuralProcess("walk", 4),
+        StructuralProcess("damped", 4),
+        SeasonalARIMA((0, 2, 1)),
+        SeasonalARIMA((2, 1, 2)),
+        SeasonalARIMA((2, 0, 1), (1, 0, 1), 4, has_constant=True),
+        SeasonalARIMA((0, 1, 1), (0, 1, 1), 4),
+        SeasonalARIMA((3, 0, 0), (1, 1, 0), 4, has_constant=True),
+    ],
+    ids=lambda process: process.name,
+)
+def test_the_search_ends_where_the_likelihood_is_flat(process: Process, n_missing: int) -> None:
+    """The readable form of the likelihood is higher than at the start, and SciPy's search does not find much more."""
+    y, inputs = seasonal_series(100, noise=1.0), np.random.default_rng(3).normal(size=(100, 1))
+    y[[20, 77][:n_missing]] = np.nan
+    assert isinstance(process, SeasonalARIMA | StructuralProcess)
+
+    def loss(numbers: np.ndarray) -> float:
+        return -_Series.of(process, y, inputs).whitened(process.polynomials(numbers)).log_prob
+
+    numbers = fit_process(process, y, inputs).numbers
+    bounds = np.array(process.bounds())
+    assert ((bounds[:, 0] <= numbers) & (numbers <= bounds[:, 1])).all()
+    assert loss(numbers) < loss(process.start())
+    better = optimize.minimize(loss, numbers, method="L-BFGS-B", bounds=bounds)
+    assert loss(numbers) - better.fun < 0.2
+
+
+def test_a_search_that_begins_elsewhere_ends_at_the_same_place() -> None:
+    y, process = seasonal_series(200), SeasonalARIMA((1, 1, 1))
+    numbers = fit_process(process, y).numbers
+    np.testing.assert_allclose(fit_process(process, y, start=np.array([-1.0, 1.5])).numbers, numbers, atol=0.01)
+    level = fit_process(StructuralProcess(), y).numbers
+    at_bound = fit_process(StructuralProcess(), y, start=np.array([-16.0])).numbers  # where the likelihood is flat
+    np.testing.assert_allclose(at_bound, level, atol=0.01)
+
+
+@pytest.mark.parametrize(("season", "of_changes"), [(None, False), (4, False), (None, True)])
+def test_the_likely_orders_have_the_best_one_among_them(season: int | None, of_changes: bool) -> None:
+    y = seasonal_series(90, noise=0.1)
+    processes = [Autoregression(p, season, of_changes=of_changes) for p in range(1, 11)]
+    fitted = {process: fit_process(process, y) for process in processes}
+    by_criterion = sorted(processes, key=lambda process: fitted[process].criterion(processes[-1].n_lost))
+    assert likely_orders(processes, y, None)[0] == by_criterion[0]
+    assert len(likely_orders(processes, y, None)) == VALUES_FOR_ONE // 90
+    too_long = [*processes, Autoregression(60, season, of_changes=of_changes)]
+    assert likely_orders(too_long, y, None) == likely_orders(processes, y, None)
+    y[40] = np.nan
+    assert by_criterion[0] in likely_orders(processes, y, None)
+    assert likely_orders(processes, y, np.zeros((90, 1))) == processes
 
 
 def test_forecasts_of_an_autoregression_are_in_closed_form() -> None:

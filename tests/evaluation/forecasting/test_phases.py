@@ -10,9 +10,8 @@ import pytest
 from scipy import stats
 
 from seqmodels.evaluation.forecasting import phases
-from seqmodels.evaluation.forecasting.candidates import StepQuantiles
 from seqmodels.evaluation.forecasting.phases import forecast_seen_steps, seen_steps
-from seqmodels.evaluation.forecasting.series import SeriesForecast, forecast_series
+from seqmodels.evaluation.forecasting.series import SeriesForecast, StepQuantiles, forecast_series
 
 LEVELS = np.array([0.05, 0.5, 0.95])
 DAYS = np.array([100.0, 104.0, 96.0, 90.0, 85.0, 80.0])  # means, of a week whose seventh is never seen
@@ -74,6 +73,17 @@ def test_what_was_never_seen_is_the_mixture_of_all_that_was(calls: list[dict[str
     assert ahead.mean[6] == pytest.approx(DAYS.mean())
     np.testing.assert_allclose(stats.norm.cdf(ahead.quantiles[6][:, None] - DAYS).mean(1), LEVELS, atol=0.01)
     np.testing.assert_array_equal(calls[0]["y"], y[~np.isnan(y)])
+
+
+def test_paths_have_the_quantiles_of_seen_and_of_unseen_steps() -> None:
+    y = without([6])
+    steps = seen_steps(y, 9, 7)
+    assert steps is not None
+    found = forecast_seen_steps(y, 9, LEVELS, steps, 6, None)
+    paths = found.draw_paths(20_000, np.random.default_rng(0))
+    below = (paths[:, :, None] <= found.ahead.quantiles).mean(0)  # (9, Q)
+    np.testing.assert_allclose(below, np.broadcast_to(LEVELS, below.shape), atol=0.015)
+    assert paths[:, 6].std() > 3 * paths[:, 5].std()
 
 
 def test_a_horizon_of_nothing_but_what_was_never_seen(calls: list[dict[str, Any]]) -> None:

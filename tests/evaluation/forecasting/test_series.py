@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from seqmodels.evaluation.forecasting.candidates import (
     LOGARITHMS,
@@ -13,12 +14,16 @@ from seqmodels.evaluation.forecasting.candidates import (
     VALUES,
     Naive,
     PowerScale,
+    ScaledSteps,
     autoregressive_families,
 )
+from seqmodels.evaluation.forecasting.linear_process import GaussianSteps
 from seqmodels.evaluation.forecasting.series import (
     INNER_LEVELS,
     MOST_AVERAGED,
+    MOST_BY_LIKELIHOOD,
     SCORED_LEVELS,
+    AveragedForecast,
     BacktestTrial,
     band_factors,
     forecast_series,
@@ -104,7 +109,7 @@ def test_weights_fall_with_the_score_and_rise_with_the_likelihood() -> None:
     assert (weights[:MOST_AVERAGED] > 0).all()
     likely = weighted([replace(trials[0], fitted=seasonal), replace(trials[0], fitted=naive)], y, 1.0)
     nats = naive.log_probs(y)[6:].mean() - seasonal.log_probs(y)[6:].mean()
-    assert likely[1].weight / likely[0].weight == pytest.approx(np.exp(4 * nats))
+    assert likely[1].weight / likely[0].weight == pytest.approx(np.exp(4 * min(nats, MOST_BY_LIKELIHOOD)))
 
 
 def test_weights_begin_with_those_before_a_trial() -> None:
@@ -150,14 +155,39 @@ def test_a_season_is_told_from_none(seed: int) -> None:
     assert not has_season(np.random.default_rng(seed).normal(size=120).cumsum(), 12)
 
 
+def test_paths_have_the_quantiles_of_the_average_of_models() -> None:
+    """Of models on several scales whose bands are rescaled and cut at zero."""
+    rng, levels = np.random.default_rng(0), np.array([0.02, 0.1, 0.3, 0.5, 0.8, 0.97])
+    root = np.array([[1.0, 0.0], [0.6, 0.9]])
+    steps = [
+        ScaledSteps(GaussianSteps(np.array([1.0, 2.0]), np.sqrt((root**2).sum(1)), root), VALUES),
+        ScaledSteps(GaussianSteps(np.array([0.5, 1.0]), 0.3 * np.sqrt((root**2).sum(1)), 0.3 * root), LOGARITHMS),
+    ]
+    average = AveragedForecast(steps, np.array([0.3, 0.7]), np.array([1.5, 0.8]), low=0.0)
+    paths, expected = average.paths(40_000, rng), average.quantiles(levels)
+    assert paths.min() == expected.min() == 0.0
+    np.testing.assert_allclose(np.quantile(paths, levels, axis=0).T, expected, atol=0.03)
+    correlation = np.corrcoef(stats.rankdata(paths[:, 0]), stats.rankdata(paths[:, 1]))[0, 1]
+    assert 0.4 < correlation < 0.7
+
+
+def test_paths_of_a_walk_keep_their_distance() -> None:
+    y = 50 + np.random.default_rng(0).normal(size=80).cumsum()
+    found = forecast_series(y, 6, LEVELS, None, None)
+    paths = found.draw_paths(20_000, np.random.default_rng(1))
+    np.testing.assert_allclose(np.quantile(paths, LEVELS, axis=0).T, found.ahead.quantiles, atol=0.15)
+    apart = (paths[:, 5] - paths[:, 4]).std()
+    assert apart < 0.6 * (paths[:, 5] - paths[::-1, 4]).std()  # where steps were drawn apart
+
+
 @pytest.mark.slow
 def test_a_seasonal_series_is_forecast_better_than_by_the_naive() -> None:
     errors = []
     for seed in range(3):
         y = seasonal_walk(96, seed)
         found = forecast_series(y[:84], 12, LEVELS, 12, None)
-        naive = Naive(12).fit(y[:84]).ahead(y[:84], 12, LEVELS)
-        errors.append([np.abs(each.quantiles[:, 1] - y[84:]).mean() for each in (found.ahead, naive)])
+        naive = Naive(12).fit(y[:84]).ahead(y[:84], 12).quantiles(LEVELS)
+        errors.append([np.abs(each[:, 1] - y[84:]).mean() for each in (found.ahead.quantiles, naive)])
         assert found.crps < next(trial.crps for trial in found.trials if trial.name == "seasonal naive")
     ours, of_naive = np.mean(errors, axis=0)
     assert ours < 0.85 * of_naive
