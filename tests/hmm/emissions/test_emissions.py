@@ -310,7 +310,8 @@ def test_a_state_without_frames_stays(observation: Observation) -> None:
         assert np.isfinite(raw[1][name]).all()
         if not isinstance(observation, Categorical):  # the pseudocounts make it uniform
             assert_allclose(raw[1][name][1], raw[0][name][1], rtol=1e-12)
-            assert not np.allclose(raw[1][name][0], raw[0][name][0]) or raw[0][name][0].size == 1
+            is_fixed = name.startswith("first_")  # of an autoregression's first steps, which EM leaves as they are
+            assert not np.allclose(raw[1][name][0], raw[0][name][0]) or raw[0][name][0].size == 1 or is_fixed
 
 
 def test_missing_values_are_summed_out() -> None:
