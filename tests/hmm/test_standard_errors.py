@@ -212,16 +212,17 @@ def test_of_two_states_of_a_poisson_in_other_units_of_the_hessian() -> None:
 
 
 @pytest.mark.slow
-def test_of_two_states_of_an_autoregression() -> None:
+@pytest.mark.parametrize("w", [0.0, 0.05])
+def test_of_two_states_of_an_autoregression(w: float) -> None:
     generator, x = np.random.default_rng(2), []
     for _ in range(3):
         values, state = [0.0], (np.arange(200) // 25) % 2
         for z in state:
             values.append([0.9, -0.5][z] * values[-1] + [0.0, 3.0][z] + generator.normal())
         x.append(10 + 5 * np.array(values)[:, None])
-    observation = sm.AutoregressiveGaussian(1, ridge=0.0)
+    observation = sm.AutoregressiveGaussian(1, ridge=0.0, background=w)
     model = fitted(2, x, observation=observation, start="stationary")
-    frame, a = model.standard_errors(x), model.transition_
+    frame, a, scale = model.standard_errors(x), model.transition_, float(model.encoding_.affine()[1][0])
     # The first step has a density of its own that all states share, and says nothing of parameters.
     later = [np.stack([item[:-1, 0], item[1:, 0]], 1) for item in x]
 
@@ -230,7 +231,8 @@ def test_of_two_states_of_an_autoregression() -> None:
         rows, first = rows_of(leave), leave[::-1] / leave.sum()
 
         def log_b(pairs: np.ndarray) -> Any:
-            return norm.logpdf(pairs[:, 1:], slope * pairs[:, :1] + intercept, np.sqrt(variance))
+            regression = norm.pdf(pairs[:, 1:], slope * pairs[:, :1] + intercept, np.sqrt(variance))
+            return np.log((1 - w) * regression + w * norm.pdf(pairs[:, 1:], pairs[:, :1], np.sqrt(10) * scale))
 
         return log_likelihood(later, first @ rows, rows, log_b)
 
