@@ -2,8 +2,8 @@
 
 The series of ``series_defaults``, each feature by itself. Every model is fitted once to the first 70 % of a series; its
 figure is the log-density of the rest, in nats a step given all that came before, beyond that of a Gaussian random walk
-whose deviation is estimated again at each step. ``worst`` is the lowest of all series, ``below -6`` counts those where
-a few steps cost more than all others together, ``ahead`` is the share of series above the walk.
+whose deviation is estimated again at each step. ``worst`` is the lowest of all series, ``below -6`` counts those that
+lie so far below the walk, ``ahead`` is the share of series above it.
 
 Autoregressions of two steps with the default background and without; on levels, on what ``AutoSeries`` chooses, and
 divided by the deviation so far (``RunningScale``); and an LSTM of 400 training steps, with its default background and
@@ -13,19 +13,16 @@ without.
 from __future__ import annotations
 
 import argparse
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from series_defaults import SERIES, markdown
 
 import seqmodels as sm
 from seqmodels.evaluation.comparison.provenance import stamped
-
-sys.path.insert(0, str(Path(__file__).parent))
-from series_defaults import SERIES, markdown
 
 OUT = Path("experiments/results/one_step_density")
 KNOWN = 0.7

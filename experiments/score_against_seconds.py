@@ -9,7 +9,7 @@ table already are not measured again: delete their rows, or the file, to do so.
 
 Every family has a smaller size for 1 and 3 s and a larger one for 10 and 30 s, all other settings are the defaults;
 nothing was tuned for these data. Test parts are the last tenth of the text and a fifth of the speakers. An n-gram
-counts once and a VAR has a closed form: they have one point.
+counts once and a VAR takes a few steps of EM: they have one point.
 """
 
 import argparse
@@ -40,7 +40,7 @@ TITLES = {
 
 Settings = dict[str, Any]
 Build = Callable[..., sm.SequenceModel]
-# Counted or in closed form: no budget.
+# Counted, or fitted in a few steps: no budget.
 AT_ONCE: dict[str, dict[str, Callable[[], sm.SequenceModel]]] = {
     "text": {"iid": lambda: sm.HMM(1), "n-gram": lambda: sm.NGram(5)},
     "speech": {

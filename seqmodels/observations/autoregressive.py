@@ -164,40 +164,20 @@ class AutoregressiveGaussian(Observation):
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         mean, shape, covariance_type = self._conditional(output_parameters, x.shape[-1], past)
         x = x.to(mean.dtype)
-        return self.with_background(
-            gaussian.log_density(x, mean, shape, covariance_type, self.min_covariance), self.log_background(x, past)
-        )
-
-    def with_background(self, log_density: Tensor, log_background: Tensor) -> Tensor:
-        """Return ``log((1 - w) p(x) + w b(x))`` in nats, given the regression's density p and ``log(w b(x))``.
-
-        Args:
-            log_density: log-densities under regressions, in nats.
-            log_background: what ``log_background`` returns, of a shape that broadcasts with ``log_density``.
-        """
+        log_density = gaussian.log_density(x, mean, shape, covariance_type, self.min_covariance)
         if not self.background:
             return log_density
-        return torch.logaddexp(log_density + math.log1p(-self.background), log_background)
-
-    def is_regression(self, log_density: Tensor, log_background: Tensor) -> Tensor:
-        """Return the probability that each step follows the regression and is no jump, given its value.
-
-        Args:
-            log_density, log_background: as in ``with_background``.
-        """
-        return torch.sigmoid(log_density + math.log1p(-self.background) - log_background)
+        return torch.logaddexp(log_density + math.log1p(-self.background), self.log_background(x, past))
 
     def log_background(self, x: Tensor, past: Tensor | None) -> Tensor:
         """Return ``log(w b(x))``, the log-density of steps as jumps times their probability w, in nats, ``(...)``.
 
-        It does not depend on the parameters of the regressions.
+        It does not depend on the parameters of the regressions, and there is none if ``background`` is 0.
 
         Args:
             x: encoded vectors, ``(..., D)``, NaN where missing.
             past: the last p steps before each, oldest first, ``(..., p, D)`` or ``(..., p + p²D, D)``.
         """
-        if not self.background:
-            return x.new_full((), -math.inf)
         centre, log_variance = self._jump(past)
         of_jump = gaussian.log_density(x.to(centre.dtype), centre, log_variance, "diag", self.min_covariance)
         return of_jump + math.log(self.background)

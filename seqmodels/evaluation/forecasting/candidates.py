@@ -200,7 +200,7 @@ class FittedCandidate(ABC):
 
 @dataclass(frozen=True)
 class EarlierFits:
-    """What was fitted to the same series before, such as to a shorter part of it or on another scale.
+    """Results of earlier fits to the same series, such as to a shorter part of it or on another scale.
 
     Searches begin there. Fits add what they find.
 

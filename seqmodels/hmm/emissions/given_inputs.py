@@ -20,10 +20,12 @@ from torch import Tensor
 
 from seqmodels.common.distributed import all_reduce_sum
 from seqmodels.hmm.emissions import Emission, quadratic
+from seqmodels.hmm.emissions.autoregressive import add_background
 from seqmodels.hmm.emissions.logistic import multinomial_logistic
 from seqmodels.hmm.emissions.mixture_components import new_log_weights
 from seqmodels.hmm.emissions.newton import newton_maximum, solved, uphill
 from seqmodels.hmm.emissions.pseudo_frames import Believed
+from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.observations import AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Observation, gaussian
 from seqmodels.observations.exponential_family import ExponentialFamily
 
@@ -422,8 +424,10 @@ class AutoregressiveRegression(InputRegression):
         """Return the probability that each frame follows the regression of each state and is no jump, ``(N, G)``."""
         regressions = replace(self.observation, background=0.0)
         log_density = log_density_given_inputs(regressions, rows, slopes, x, past, inputs)
-        log_background = self.observation.log_background(x.double(), past.double())
-        return self.observation.is_regression(log_density, log_background.unsqueeze(1))
+        log_background = self.observation.log_background(x.double(), past.double()).unsqueeze(1)
+        share = add_background(log_density, log_background, self.observation.background, Scratch())
+        assert share is not None, "there is a background"
+        return share
 
     def _at_unit_root(self, design: Tensor) -> PriorFrames | None:
         """Return the prior ``unit_root``: for each feature a frame before which the feature was 1 at all lags."""
