@@ -20,6 +20,7 @@ from seqmodels.common.progress import Verbose
 from seqmodels.training import (
     AdamW,
     GradientTraining,
+    Muon,
     Parallel,
     TrainConfig,
     Trapezoid,
@@ -85,6 +86,7 @@ class TrainingOptions(Configurable):
     verbose: Verbose = "auto"
 
     _weight_decay: ClassVar[float] = 0.05  # what training.weight_decay=None comes to
+    _optimizer: ClassVar[type[AdamW] | type[Muon]] = AdamW  # what training.optimizer=None comes to
     _listed_last: ClassVar[tuple[str, ...]] = LISTED_LAST
 
 
@@ -180,7 +182,7 @@ def train_config(
         options._weight_decay if training.weight_decay is None else training.weight_decay,
         training.patience,
         progress=options.verbose,
-        optimizer=training.optimizer or AdamW(),
+        optimizer=training.optimizer or options._optimizer(),
         schedule=training.schedule or Trapezoid(),
         accumulate=training.accumulate,
         averaging=averaging,

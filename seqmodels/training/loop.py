@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 KINDS = ("weights", "average", "best_weights", "optimizers")  # the groups of tensors in a checkpoint
 MAX_LAST_EVALUATION = 1.0  # most seconds for one more evaluation after a signal to end training
+SHARE_OF_EVALUATIONS = 0.05  # of max_seconds, where nothing else limits training: what is evaluated does not learn
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class TrainConfig:
         weight_decay: decoupled weight decay of matrices.
         patience: number of evaluations without improvement on held-out data after which training stops.
         max_grad_norm: gradients with a larger norm, all weights together, are scaled down to it.
-        evaluations: number of rows of the history, spread evenly over training.
+        evaluations: number of rows of the history, spread evenly over training; fewer where time is the only limit and
+            evaluations would take more than a twentieth of it.
         progress: True to show a progress bar, False for none, and ``"auto"`` if there is a terminal and training is
             long.
         optimizer: the rule by which gradients change the weights.
@@ -409,7 +411,7 @@ class _Loop:
                 validation = self.processes.call(self.evaluate)
                 self._keep_best(validation)
             self.module.train()
-            self.evaluation_seconds = time.perf_counter() - began
+            (self.evaluation_seconds,) = self._of_first([time.perf_counter() - began])
         row = {
             "step": self.n_steps,
             "seconds": time.perf_counter() - self.began,
@@ -420,11 +422,22 @@ class _Loop:
         }
         self.rows.append(row)
         self.sums = dict.fromkeys(self.sums, 0.0)
-        self.next_record = self.progress() + 1 / self.config.evaluations
+        self.next_record = self.progress() + self._until_next_record()
         said = f"{validation if self.evaluate else log_prob:.3f} nats per unit"
         self.bar.move(round(100 * self.progress()), said)
         for callback in self.config.callbacks if self.leads else ():
             callback(row)
+
+    def _until_next_record(self) -> float:
+        """Return the progress from this row of the history to the next one.
+
+        It is one of ``evaluations`` equal parts of training. Where time is the only limit, it is longer if evaluations
+        would otherwise take more than a twentieth of that time.
+        """
+        equal = 1 / self.config.evaluations
+        if self.n_batches is not None or self.config.max_seconds is None:
+            return equal
+        return max(equal, self.evaluation_seconds / (SHARE_OF_EVALUATIONS * self.config.max_seconds))
 
     def _keep_best(self, validation: float) -> None:
         if validation > self.best:

@@ -72,6 +72,18 @@ def test_steps_follow_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rates == pytest.approx([0.1 * Trapezoid().at(k / 40) for k in range(40)])
 
 
+def test_evaluations_take_a_twentieth_of_the_time() -> None:
+    def slow(module: Point) -> float:
+        time.sleep(0.03)
+        return module.position
+
+    in_time = replace(CONFIG, max_steps=None, max_seconds=0.6)
+    history = run(in_time, slow)[1]
+    assert len(history) <= 3  # at the first step, at the end, and at most one between them; of 20 otherwise
+    assert len(run(replace(in_time, max_seconds=0.3), lambda module: module.position)[1]) > 5
+    assert len(run(replace(CONFIG, max_seconds=60.0), slow)[1]) == 18  # 40 steps have as many as ever
+
+
 def test_training_maximises_and_keeps_a_history() -> None:
     module, history, converged = run(replace(CONFIG, max_steps=200))
     assert module.position == pytest.approx(0.9, abs=0.05)  # dropout adds 0.1 on average

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from seqmodels.training import AdamW, Muon
-from seqmodels.training.optimizers import FusedAdamW, QueuedClip, clip
+from seqmodels.training.optimizers import FusedAdamW, OrthogonalizedMomentum, QueuedClip, clip, orthogonalized
 
 
 class Small(nn.Module):
@@ -39,6 +39,38 @@ def test_a_step_of_muon_has_the_size_that_adams_have_in_practice() -> None:
     muon.step()
     size = float((module.network.weight.detach() - before).square().mean().sqrt())
     assert 0.1 * 0.01 < size < 0.3 * 0.01
+
+
+def test_muon_on_a_cpu_takes_torchs_steps_and_keeps_its_state() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ours = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((6, 4), (4, 9), (5, 5), (3, 3))]
+    theirs = [nn.Parameter(p.detach().clone()) for p in ours]
+    mine = OrthogonalizedMomentum(list(ours), 0.01, 0.3, 0.9)
+    mine.dtype = torch.bfloat16  # in which torch's always multiplies
+    torchs = torch.optim.Muon(theirs, lr=0.01, weight_decay=0.3, momentum=0.9, adjust_lr_fn="match_rms_adamw")
+    for step in range(4):
+        for a, b in zip(ours[:-1], theirs, strict=False):  # a weight without a gradient stays as it is
+            a.grad = torch.randn(a.shape, generator=generator)
+            b.grad = a.grad.clone()
+        mine.step()
+        torchs.step()
+        if step == 1:  # each goes on from the other's state
+            states = [copy.deepcopy(optimizer.state_dict()["state"]) for optimizer in (mine, torchs)]
+            mine.load_state_dict({**mine.state_dict(), "state": states[1]})
+            torchs.load_state_dict({**torchs.state_dict(), "state": states[0]})
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (8, 5), (6, 6)])
+def test_a_direction_has_the_singular_vectors_of_its_matrix(shape: tuple[int, int]) -> None:
+    matrix = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    u, s, vt = torch.linalg.svd(matrix, full_matrices=False)
+    s = s / s.norm()
+    for _ in range(5):  # the same polynomial of each singular value
+        s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+    torch.testing.assert_close(orthogonalized(matrix, torch.float64), u @ torch.diag(s) @ vt)
+    assert 0.6 < float(s.min()) <= float(s.max()) < 1.3
+    assert torch.equal(orthogonalized(torch.zeros(shape), torch.float32), torch.zeros(shape))
 
 
 def test_long_gradients_come_to_the_length_and_short_ones_stay() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from seqmodels.common.parameters import Configurable
 from seqmodels.neural.architecture import Architecture
@@ -41,13 +43,22 @@ class TransformerArchitecture(LayerOptions, Architecture):
 class TransformerSeq2SeqArchitecture(LayerOptions, Architecture):
     """The rarer options of a ``TransformerSeq2Seq``: its argument ``architecture``.
 
-    They are tied and scaled embeddings, described at ``Architecture``, and norms, biases, key-value heads, attention
-    dropout and initial zeros of the layers, described at ``LayerOptions``. Other than there, linear maps have no bias,
-    and every sublayer adds nothing at first, by default.
+    Tied and scaled embeddings are described at ``Architecture``, and norms, biases, key-value heads, attention dropout
+    and initial zeros of the layers at ``LayerOptions``. Other than there, linear maps have no bias, and every sublayer
+    adds nothing at first, by default; nor does the convolution of the inputs.
+
+    Args:
+        cross_bias: True if the scores of cross-attention have a learned bias for each head and difference of the
+            positions in target and source, as those of self-attention have in Raffel et al. (2020). Where a target
+            roughly follows the order of its source, the decoder finds its place in the source much sooner. The bias
+            starts at zero.
     """
 
     bias: bool = False
     zero_init: bool = True
+    cross_bias: bool = True
+
+    _lacked: ClassVar[Mapping[str, Any]] = {"cross_bias": False}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -237,7 +237,7 @@ class SelfAttention(nn.Module):
             rotation: cosines and sines of rotary embedding, or None.
         """
         if self.norm is not None:
-            x = self.norm(x)
+            x = self.norm(x).to(x.dtype)  # a gain in float32 would make it wider than the values
         return x if rotation is None else rotate(x, rotation)
 
 
@@ -292,7 +292,7 @@ class CrossAttention(nn.Module):
 
     def _split(self, x: Tensor, norm: RMSNorm | None) -> Tensor:
         heads = _split_heads(x, self.d_head)
-        return heads if norm is None else norm(heads)
+        return heads if norm is None else norm(heads).to(heads.dtype)
 
 
 def attend(

@@ -88,9 +88,15 @@ class LayerOptions:
 class TransformerConfig(TransformerArguments, LayerOptions):
     """The configuration of a Transformer network: width, layers, heads, norms, activation, positions and dropout.
 
-    The arguments are those of ``TransformerArguments``, which users change most often, and ``LayerOptions``, which are
-    rarer.
+    The other arguments are those of ``TransformerArguments``, which users change most often, and ``LayerOptions``,
+    which are rarer.
+
+    Args:
+        cross_bias: True if scores of cross-attention have a learned bias that depends on the difference of the
+            positions in target and source.
     """
+
+    cross_bias: bool = False
 
     @property
     def n_key_heads(self) -> int:

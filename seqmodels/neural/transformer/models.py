@@ -21,6 +21,7 @@ from seqmodels.neural.transformer.layers import Activation
 from seqmodels.neural.transformer.network import Seq2SeqState, TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.neural.transformer.plain_attention import PlainAttentionNetwork
 from seqmodels.neural.transformer.positions import PositionKind
+from seqmodels.training import AdamW, Muon
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -176,6 +177,7 @@ class TransformerSeq2Seq(TransformerArguments, NeuralModel):
     source_encoding: Encoding | Literal["auto"] = "auto"
     architecture: TransformerSeq2SeqArchitecture = field(default_factory=TransformerSeq2SeqArchitecture)
 
+    _optimizer: ClassVar[type[AdamW] | type[Muon]] = Muon
     _weight_decay: ClassVar[float] = 0.1
     _renamed: ClassVar[Mapping[str, str]] = {"previous": "convolution_lags"}
     _has_encoder: ClassVar[bool] = True
@@ -189,9 +191,8 @@ class TransformerSeq2Seq(TransformerArguments, NeuralModel):
         return Windowing()
 
     def _network(self) -> Network[Any]:
-        return TransformerSeq2SeqNetwork(
-            config_of(self), max_length=self.max_length, convolution_lags=self.convolution_lags
-        )
+        config = config_of(self, cross_bias=self.architecture.cross_bias)
+        return TransformerSeq2SeqNetwork(config, max_length=self.max_length, convolution_lags=self.convolution_lags)
 
     def _bptt_steps(self) -> int:
         return self.max_length

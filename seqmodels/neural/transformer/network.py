@@ -6,7 +6,6 @@ from torch import Tensor, nn
 
 from seqmodels.neural.network import Network, Source, Stepper
 from seqmodels.neural.transformer.array_step import ARRAYS_UP_TO, TransformerArrayStep
-from seqmodels.neural.transformer.attention import padding_mask
 from seqmodels.neural.transformer.cache import KeyValue, KVCache, cached_length
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.incremental import StepState, TransformerState, TransformerStepper, can_step
@@ -118,8 +117,9 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
         super().__init__()
         config.check_architecture(max_length)
         self.d_model = config.d_model
-        self.source_previous = ShortConvolution(config.d_model, convolution_lags)
-        self.previous = ShortConvolution(config.d_model, convolution_lags)
+        # Random matrices of neighbours hide a step itself, which is what a target is translated from.
+        self.source_previous = ShortConvolution(config.d_model, convolution_lags, zero_init=config.zero_init)
+        self.previous = ShortConvolution(config.d_model, convolution_lags, zero_init=config.zero_init)
         self.source_positions = make_positions(config.positions, config.d_model, max_length)
         self.positions = make_positions(config.positions, config.d_model, max_length)
         self.encoder = TransformerStack(config, max_length=max_length)
@@ -166,6 +166,6 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
         queries: list[Tensor] = []
         self.decoder(x, cache, prepared=prepared, source_mask=source_mask, cross_queries=queries)
         attention = list(self.decoder)[layer].cross_attention
-        mask = padding_mask(source_mask, x, explicit=True)
+        mask = self.decoder.source_mask(source_mask, x, cached_length(cache), explicit=True)
         weights: Tensor = attention(queries[layer], *prepared[layer], mask, need_weights=True)[1]
         return weights

@@ -25,6 +25,8 @@ class ShortConvolution(nn.Module):
     Args:
         d_model: width of the inputs.
         n_lags: n, how many inputs before each are added; with 0 the inputs are unchanged.
+        zero_init: True to start at ``y_t = x_t``; otherwise each distance adds as much as the step itself at first, by
+            random matrices.
 
     Raises:
         ValueError: if ``n_lags`` is below zero.
@@ -36,7 +38,7 @@ class ShortConvolution(nn.Module):
     (torch.Size([3, 5, 8]), torch.Size([3, 2, 8]))
     """
 
-    def __init__(self, d_model: int, n_lags: int) -> None:
+    def __init__(self, d_model: int, n_lags: int, *, zero_init: bool = False) -> None:
         super().__init__()
         if n_lags < 0:
             raise ValueError(f"convolution_lags is {n_lags}; pass how many inputs before each to add, or 0 for none")
@@ -44,7 +46,7 @@ class ShortConvolution(nn.Module):
         self.n_lags = n_lags
         self.map = nn.Linear(n_lags * d_model, d_model, bias=False) if n_lags else None
         if self.map is not None:
-            nn.init.normal_(self.map.weight, std=d_model**-0.5)  # each distance adds as much as the step itself
+            nn.init.normal_(self.map.weight, std=0.0 if zero_init else d_model**-0.5)
         else:  # a module without weights has a device all the same
             self.register_buffer("like", torch.empty(0), persistent=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -22,12 +23,14 @@ from seqmodels.neural.transformer.attention import (
 from seqmodels.neural.transformer.cache import CacheUpdate, FillLevel, KeyValue, KVCache, plan_update
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.layers import FeedForward, Residual, make_norm
-from seqmodels.neural.transformer.positions import RotaryEmbedding, make_score_bias
+from seqmodels.neural.transformer.positions import RotaryEmbedding, T5Bias, make_score_bias
 from seqmodels.neural.transformer.training_sublayers import (
     feedforward_sublayer,
     has_training_sublayers,
     self_attention_sublayer,
 )
+
+CROSS_BIAS_UNIT = 8.0  # of the table of ``cross_bias``, of which AdamW moves all entries by about lr a step: too little
 
 
 class TransformerStack(nn.Module):
@@ -58,6 +61,8 @@ class TransformerStack(nn.Module):
         self.mask_builder = MaskBuilder(causal, config.window)
         self.rotary = RotaryEmbedding(config.d_head, max_length) if config.positions == "rotary" else None
         self.score_bias = make_score_bias(config.positions, config.n_query_heads, causal=causal)
+        has_cross_bias = cross and config.cross_bias
+        self.cross_bias = T5Bias(config.n_query_heads, causal=False) if has_cross_bias else None
         self.blocks = nn.ModuleList(TransformerBlock(config, cross=cross) for _ in range(config.n_layers))
         self.final_norm = nn.Identity() if config.norm == "post" else norm_of(config)
         self._initialise(n_additions=(3 if cross else 2) * config.n_layers)
@@ -172,9 +177,26 @@ class TransformerStack(nn.Module):
             update,
             self.mask_builder.build(x, update.length, mask, self.score_bias, explicit=explicit),
             None if self.rotary is None else self.rotary(x, update.length),
-            None if source_mask is None else padding_mask(source_mask, x, explicit=explicit),
+            None if source_mask is None else self.source_mask(source_mask, x, update.length, explicit=explicit),
             cross_queries,
         )
+
+    def source_mask(self, mask: Tensor, x: Tensor, n_past: int, *, explicit: bool) -> AttentionMask:
+        """Return the mask of cross-attention to B sources of S steps, with ``cross_bias`` added to the scores.
+
+        Args:
+            mask: False at padding of the sources, (B, S).
+            x: inputs of T new steps, (B, T, d).
+            n_past: number of steps before them.
+            explicit: True to compute attention by single products instead of torch's fused kernel.
+        """
+        padding = padding_mask(mask, x, explicit=explicit)
+        if self.cross_bias is None:
+            return padding
+        assert padding.bias is not None
+        query = torch.arange(n_past, n_past + x.shape[1], device=x.device)
+        distance = query[:, None] - torch.arange(mask.shape[1], device=x.device)  # (T, S)
+        return replace(padding, bias=padding.bias + (CROSS_BIAS_UNIT * self.cross_bias(distance)).to(padding.bias.dtype))
 
     def _has_training_sublayers(self, mask: AttentionMask) -> bool:
         """Return True if ``training_sublayers`` can compute the blocks of a pass with this mask, in training."""

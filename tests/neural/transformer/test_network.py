@@ -29,6 +29,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "window shared rotary": {"window": 3, "positions": "rotary", "n_kv_heads": 1, "qk_norm": True},
     "window t5": {"window": 2, "positions": "t5"},
     "window alibi": {"window": 6, "positions": "alibi"},
+    "cross bias": {"cross_bias": True, "positions": "rotary"},
 }
 CASES = list(product(NETWORKS, OPTIONS))
 
@@ -207,6 +208,40 @@ def test_every_parameter_gets_a_gradient(make: Callable[..., Network], name: str
     (in_pieces(network, draw(B, T, D), [T]) * draw(B, T, D, seed=3)).sum().backward()
     flat = [n for n, p in network.named_parameters() if p.grad is None or p.grad.norm() < 1e-9]
     assert flat == []
+
+
+def test_cross_bias_adds_to_the_scores_of_the_source() -> None:
+    network = build(TransformerSeq2SeqNetwork, cross_bias=True, positions=None)
+    state = network.start(B, SOURCE)
+    inputs = draw(B, T, D, seed=2)
+    table = network.decoder.cross_bias.table.detach()  # a row for each distance: those below 8 have one of their own
+    attention = list(network.decoder)[0].cross_attention
+    queries: list[Tensor] = []
+    network.decoder(inputs, prepared=state[2], source_mask=MASK, cross_queries=queries)
+    query = attention.query(queries[0]).view(B, T, H, D // H)
+    key, _ = state[2][0]
+    expected = torch.zeros(B, H, T, S, dtype=torch.float64)
+    for b, h, t in product(range(B), range(H), range(T)):
+        scores = torch.full((S,), -torch.inf, dtype=torch.float64)
+        for s in range(S):
+            if MASK[b, s]:
+                bias = 8 * table[t - s if t >= s else 16 + s - t, h]
+                scores[s] = query[b, t, h] @ key[b, h, s] / (D // H) ** 0.5 + bias
+        expected[b, h, t] = scores.softmax(-1)
+    torch.testing.assert_close(network.attention_weights(inputs, state, 0), expected)
+
+
+def test_an_encoder_and_decoder_start_at_the_inputs_themselves() -> None:
+    with torch.random.fork_rng(devices=[]):
+        options = {**SIZES, "positions": None, "norm_affine": False}
+        lagged, plain = (
+            TransformerSeq2SeqNetwork(TransformerConfig(**options, zero_init=True), convolution_lags=n) for n in (3, 0)
+        )
+        random = TransformerSeq2SeqNetwork(TransformerConfig(**options), convolution_lags=3)
+    inputs, source = draw(B, T, D).float(), Source(SOURCE.values.float(), MASK)
+    hidden = [network(inputs, network.start(B, source))[0] for network in (lagged, plain)]
+    torch.testing.assert_close(*hidden)
+    assert not torch.allclose(random(inputs, random.start(B, source))[0], hidden[0])
 
 
 def test_learned_positions_end_at_max_length() -> None:
