@@ -4,16 +4,18 @@ import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
 from seqmodels import AlignmentHMM, LSTMSeq2Seq, SequenceModel, Sequences, Transformer, TransformerSeq2Seq, compare
+from seqmodels.encodings import Encoding
 from seqmodels.evaluation import error_rate, exact_match
 from seqmodels.evaluation.comparison.provenance import stamped
 from seqmodels.plot.style import COLOURS, GRID, WIDTH
+from seqmodels.training import Muon
 
 ATTENTIONS = {"fixed": None, "additive": "additive", "multiplicative": "multiplicative"}
 NAMES = (*ATTENTIONS, "transformer", "decoder-only", "alignment")
@@ -54,18 +56,28 @@ def budget(given: argparse.Namespace) -> dict[str, Any]:
     return {"max_seconds": given.seconds} if given.steps is None else {"max_steps": given.steps}
 
 
-def models(names: Sequence[str], lstm: dict[str, Any], transformer: dict[str, Any]) -> dict[str, SequenceModel]:
-    """Of ``NAMES``, by these settings; an alignment HMM needs none but the encodings."""
-    return {name: _model(name, lstm, transformer) for name in names}
+def models(
+    names: Sequence[str],
+    lstm: dict[str, Any],
+    transformer: dict[str, Any],
+    joint: Encoding | Literal["auto"] = "auto",
+) -> dict[str, SequenceModel]:
+    """Of ``NAMES``, by these settings; an alignment HMM needs none but the encodings.
+
+    ``joint`` is the encoding of a Transformer that reads source and target as one sequence.
+    """
+    return {name: _model(name, lstm, transformer, joint) for name in names}
 
 
-def _model(name: str, lstm: dict[str, Any], transformer: dict[str, Any]) -> SequenceModel:
+def _model(
+    name: str, lstm: dict[str, Any], transformer: dict[str, Any], joint: Encoding | Literal["auto"]
+) -> SequenceModel:
     match name:
         case "transformer":
             return TransformerSeq2Seq(**transformer)
-        case "decoder-only":  # reads source and target by one encoding
-            apart = ("encoding", "source_encoding") if "source_encoding" in transformer else ()
-            return Transformer(context=256, **{key: v for key, v in transformer.items() if key not in apart})
+        case "decoder-only":
+            apart = {key: value for key, value in transformer.items() if key not in ("encoding", "source_encoding")}
+            return Transformer(context=256, encoding=joint, **apart).set_params(lr=4e-3, training__optimizer=Muon())
         case "alignment":
             return AlignmentHMM(**{key: v for key, v in lstm.items() if key in ("encoding", "source_encoding")})
     return LSTMSeq2Seq(attention=ATTENTIONS[name], **lstm)  # type: ignore[arg-type]

@@ -61,10 +61,9 @@ def candidates(given: argparse.Namespace, source: Encoding, target: Encoding) ->
         "encoding": target,
         "source_encoding": source,
     }
-    lstm = {**same, "d_model": 256, "batch_size": 64, "lr": 3e-3, "dropout": 0.3}
-    return models(
-        given.models, lstm, {**same, "d_model": 256, "n_layers": 3, "batch_size": 64, "lr": 1e-3, "dropout": 0.2}
-    )
+    lstm = {**same, "d_model": 256, "batch_size": 64, "lr": 5e-3, "dropout": 0.2}
+    transformer = {**same, "d_model": 256, "n_layers": 3, "batch_size": 64, "dropout": 0.05}
+    return models(given.models, lstm, transformer, joint="auto" if isinstance(target, Symbols) else target)
 
 
 def translated(model: SequenceModel, test: Pairs, n: int | None) -> dict[str, float]:

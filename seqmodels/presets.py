@@ -148,10 +148,12 @@ def vaswani2017(size: VaswaniSize = "base") -> TransformerSeq2Seq:
         positions="sinusoidal",
         activation="relu",
         architecture=TransformerSeq2SeqArchitecture(
-            bias=True, tie_embeddings=True, zero_init=False, attention_dropout=0.0
+            bias=True, tie_embeddings=True, zero_init=False, attention_dropout=0.0, cross_bias=False
         ),
         convolution_lags=0,
         dropout=dropout,
+        lr=3e-3,
+        training=GradientTraining(optimizer=AdamW()),
     )
 
 

@@ -83,6 +83,17 @@ def test_what_is_masked_has_no_influence_even_if_it_is_nan(explicit: bool) -> No
     assert all(g.isfinite().all() for g in torch.autograd.grad(found.sum(), list(ours.parameters())))
 
 
+def test_normalised_queries_and_keys_are_as_precise_as_values() -> None:
+    ours = build(CrossAttention, qk_norm=True).float()
+    query, source = draw(B, T, D).float().requires_grad_(), draw(B, S, D, seed=1).float().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        key, value = ours.prepare(source, MASK)
+        assert key.dtype == value.dtype == torch.bfloat16
+        ours(query, key, value, padding_mask(MASK, query, explicit=True))[0].sum().backward()
+    assert query.grad is not None
+    assert source.grad is not None
+
+
 # -- self-attention -------------------------------------------------------------------------------------------
 
 
