@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from seqmodels.common.parameters import Configurable, check_range
 
-
 NEWTON_SCHULZ = 3.4445, -4.7750, 2.0315  # coefficients of x, x³ and x⁵, by Jordan et al. (2024)
 NEWTON_SCHULZ_STEPS = 5
 MUON_SIZE = 0.2  # root mean square of a step divided by the learning rate, as AdamW's in practice (Liu et al., 2025)

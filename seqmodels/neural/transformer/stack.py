@@ -196,7 +196,8 @@ class TransformerStack(nn.Module):
         assert padding.bias is not None
         query = torch.arange(n_past, n_past + x.shape[1], device=x.device)
         distance = query[:, None] - torch.arange(mask.shape[1], device=x.device)  # (T, S)
-        return replace(padding, bias=padding.bias + (CROSS_BIAS_UNIT * self.cross_bias(distance)).to(padding.bias.dtype))
+        bias = (CROSS_BIAS_UNIT * self.cross_bias(distance)).to(padding.bias.dtype)  # (H, T, S)
+        return replace(padding, bias=padding.bias + bias)
 
     def _has_training_sublayers(self, mask: AttentionMask) -> bool:
         """Return True if ``training_sublayers`` can compute the blocks of a pass with this mask, in training."""

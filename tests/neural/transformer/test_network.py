@@ -215,7 +215,7 @@ def test_cross_bias_adds_to_the_scores_of_the_source() -> None:
     state = network.start(B, SOURCE)
     inputs = draw(B, T, D, seed=2)
     table = network.decoder.cross_bias.table.detach()  # a row for each distance: those below 8 have one of their own
-    attention = list(network.decoder)[0].cross_attention
+    attention = next(iter(network.decoder)).cross_attention
     queries: list[Tensor] = []
     network.decoder(inputs, prepared=state[2], source_mask=MASK, cross_queries=queries)
     query = attention.query(queries[0]).view(B, T, H, D // H)
