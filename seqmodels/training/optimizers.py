@@ -157,21 +157,21 @@ class Muon(Optimizer):
     def build(self, module: nn.Module, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:
         inner = _inner_matrices(module)
         others = _groups((p for p in module.parameters() if id(p) not in {id(q) for q in inner}), weight_decay)
-        found: list[torch.optim.Optimizer] = []
+        optimizers: list[torch.optim.Optimizer] = []
         on_cpu = _are_plain_and_on_cpu(module.parameters())
         if inner and on_cpu:
-            found.append(OrthogonalizedMomentum(inner, lr, weight_decay, self.momentum))
+            optimizers.append(OrthogonalizedMomentum(inner, lr, weight_decay, self.momentum))
         elif inner:
-            found.append(
+            optimizers.append(
                 torch.optim.Muon(
                     inner, lr=lr, weight_decay=weight_decay, momentum=self.momentum, adjust_lr_fn="match_rms_adamw"
                 )
             )
         if others and on_cpu:
-            found.append(FusedAdamW(others, lr, self.betas, AdamW.eps))
+            optimizers.append(FusedAdamW(others, lr, self.betas, AdamW.eps))
         elif others:
-            found.append(torch.optim.AdamW(others, lr=lr, betas=self.betas, fused=True))
-        return found
+            optimizers.append(torch.optim.AdamW(others, lr=lr, betas=self.betas, fused=True))
+        return optimizers
 
 
 class OrthogonalizedMomentum(torch.optim.Optimizer):
