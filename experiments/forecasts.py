@@ -164,6 +164,7 @@ def relative(table: pd.DataFrame) -> pd.DataFrame:
 
     Without a season the naive forecast counts as the seasonal naive.
     """
+    table = table.dropna(subset=RELATIVE)  # rows of earlier versions have none
     is_seasonal = table.groupby("series")["model"].transform(lambda models: (models == SEASONAL_NAIVE).any())
     named = table["model"].where(is_seasonal | (table["model"] != NAIVE), SEASONAL_NAIVE)
     parts = {"chosen": table[table["chosen"]]} | {name: table[named == name] for name in (VAR, SEASONAL_NAIVE)}
