@@ -104,8 +104,10 @@ def test_relative_errors_compare_values_that_both_forecast_and_that_are_known() 
     scores = result.scores
     lost = (scores["model"] == "mixture") & (scores["step"] == 4)
     scores.loc[lost, ["mae", "mse", "quantile_loss"]] = NAN
+    of_naive = (scores["model"] == "seasonal naive") & (scores["sequence"] == scores["sequence"].unique()[0])
+    scores.loc[of_naive & (scores["step"] == 1), ["mae", "mse", "quantile_loss"]] = NAN
     found = result.benchmark().set_index("model").loc["mixture"]
-    steps = {0: (1, 3), 1: (1, 2)}  # those that are left
+    steps = {0: (3,), 1: (1, 2)}  # those that are left
     ratios, scaled, losses, sizes = [], [], 0.0, 0.0
     for i, kept in steps.items():
         y, change = x[i][:, 0], np.abs(x[i][4:16, 0] - x[i][:12, 0])
