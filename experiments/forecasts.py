@@ -14,6 +14,10 @@ for one step of 300 independent origins. The table has coverage one step ahead, 
 it shows which intervals are too narrow far ahead. Among the models is an autoregression with a unit root: least squares
 draws forecasts of a drifting level to the mean of the training data (Dickey & Fuller 1979), by about 5/n of the
 distance a step.
+
+Beside them stand figures of forecasting benchmarks: ``mase``, and the absolute error and the weighted quantile loss at
+the levels 0.1 to 0.9 relative to those of the seasonal naive forecast (of the naive one where there is no season).
+``relative.csv`` has their geometric means over the series.
 """
 
 import argparse
@@ -26,10 +30,12 @@ import numpy as np
 import pandas as pd
 
 import seqmodels as sm
+from seqmodels.evaluation.backtest import NAIVE, SEASONAL_NAIVE, VAR
 from seqmodels.evaluation.comparison.provenance import stamped
 
 OUT = Path("experiments/results/forecasts")
 COVERED = "covered 90%"
+RELATIVE = ["relative_mase", "relative_wql"]
 AR = sm.AutoregressiveGaussian
 UNIT_ROOT = 1e6  # pseudo-frames, far more than there are frames
 FIRST_PART = 0.5  # of the training part, to which models are fitted that its rest chooses among
@@ -140,6 +146,7 @@ def study(name: str, series: Series) -> pd.DataFrame:
             "chosen": row.model == chosen,
             "crps_scaled": row.crps_scaled,
             "mase": row.mase,
+            **{name: getattr(row, name) for name in RELATIVE},
             **_coverage(frame[frame["model"] == row.model]),
             "all_steps": result.scores.loc[result.scores["model"] == row.model, COVERED].mean(),
         }
@@ -150,6 +157,21 @@ def study(name: str, series: Series) -> pd.DataFrame:
     found["error"] = np.sqrt(0.09 / origins)  # of the share of independent origins
     found["seconds"] = round(time.perf_counter() - began, 1)
     return found
+
+
+def relative(table: pd.DataFrame) -> pd.DataFrame:
+    """Geometric means over the series of errors relative to the seasonal naive's: the chosen models, and each baseline.
+
+    Without a season the naive forecast counts as the seasonal naive.
+    """
+    table = table.dropna(subset=RELATIVE)  # rows of earlier versions have none
+    is_seasonal = table.groupby("series")["model"].transform(lambda models: (models == SEASONAL_NAIVE).any())
+    named = table["model"].where(is_seasonal | (table["model"] != NAIVE), SEASONAL_NAIVE)
+    parts = {"chosen": table[table["chosen"]]} | {name: table[named == name] for name in (VAR, SEASONAL_NAIVE)}
+    rows = [
+        {"model": name, "n_series": len(part), **np.exp(np.log(part[RELATIVE]).mean())} for name, part in parts.items()
+    ]
+    return pd.DataFrame(rows)
 
 
 def _coverage(by_step: pd.DataFrame) -> dict[str, float]:
@@ -175,6 +197,9 @@ def main() -> None:
         old = [pd.read_csv(file)] if file.exists() else []
         kept = [each[each["series"] != name] for each in old]
         pd.concat([*kept, stamped(found)], ignore_index=True).to_csv(file, index=False, float_format="%.4g")
+    found = relative(pd.read_csv(file))
+    print(found.to_string(index=False, float_format="%.3g"))
+    stamped(found).to_csv(given.out / "relative.csv", index=False, float_format="%.4g")
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ REGRESSIONS = "statsmodels: test_markov_regression.py"
 AUTOREGRESSIONS = "statsmodels: test_markov_autoregression.py"
 PRODUCTION = "statsmodels: mar_filardo.csv"
 GERMANY = "statsmodels: results_varmax.py"
+PRICES = "statsmodels: results_wpi1_ar3_stata.csv"
 SPEED = "R package depmixS4: write.csv(speed, 'speed.csv')"
 GEYSER = "R package MASS: write.csv(geyser, 'geyser.csv')"
 HERE = "in the script"
@@ -83,6 +84,7 @@ WHERE = {
     "rgnp, recessions": AUTOREGRESSIONS,
     "production, leading index": PRODUCTION,
     "West Germany": GERMANY,
+    "wholesale prices": PRICES,
     "speed": SPEED,
     "speed, three sessions": SPEED,
     "geyser, waiting": GEYSER,
@@ -100,6 +102,7 @@ COLUMNS = {
 # Of a module, the names of lists where they are not that of the series.
 LISTS = {"rgnp, recessions": ["rgnp", "rec"]}
 RIGHT = "cor"
+GAP = slice(9, 20)  # missing quarters of the prices
 
 
 def read(name: str, folders: Sequence[Path]) -> np.ndarray | None:
@@ -114,6 +117,10 @@ def read(name: str, folders: Sequence[Path]) -> np.ndarray | None:
         return pd.read_csv(path)[["waiting"]].to_numpy(float)
     if where == GEYSER:
         return durations(*uncoded(pd.read_csv(path)["duration"].to_numpy(float)))
+    if where == PRICES:  # quarterly changes from 1960 on, of which eleven are taken out
+        changes = np.diff(pd.read_csv(path)[["wpi"]].to_numpy(float), axis=0)
+        changes[GAP] = np.nan
+        return changes
     if path.suffix == ".csv":
         table = pd.read_csv(path)[COLUMNS[name]]
         return table.apply(lambda column: column if column.dtype.kind == "f" else column == RIGHT).to_numpy(float)
@@ -346,6 +353,12 @@ def dynamic_factor() -> Fit:
     return stationary(transition, np.diag([1.0, 0.0]), loadings, np.array([0.00203899, 0.00009016, 0.00005348]))
 
 
+def autoregression() -> Fit:
+    """One of three lags; its noise is all in the states, and none is observed."""
+    transition = np.array([[0.5270715, 0.0952613, 0.2580355], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    return stationary(transition, np.diag([0.5307459, 0.0, 0.0]), np.eye(1, 3), np.full(1, NEARLY_NONE))
+
+
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
@@ -460,6 +473,12 @@ def level_variances(model: LinearGaussian, x: np.ndarray) -> Sequence[float]:
     return [model.components_["noise_variance"], model.components_["level_variance"]]
 
 
+def first_middle_and_last_of_gap(model: LinearGaussian, x: np.ndarray) -> Sequence[float]:
+    """Means and variances of three missing values given all known ones."""
+    (smoothed,), steps = model.smooth([x]), [GAP.start, (GAP.start + GAP.stop) // 2, GAP.stop - 1]
+    return [*smoothed.means[steps, 0], *smoothed.covariances[steps, 0, 0]]
+
+
 # -- what is published -------------------------------------------------------------------------------------------------
 
 BOOK = "Zucchini, MacDonald and Langrock, *Hidden Markov models for time series*"
@@ -471,6 +490,7 @@ DEPMIX = "depmixS4, vignette; Visser and Speekenbrink (2010)"
 TESTS_OF_DEPMIX = "depmixS4, its tests"
 LEVELS = "Durbin and Koopman, *Time series analysis by state space methods*, 2.10; log p as state space software has it"
 MULTIVARIATE = "Stata, *var* and *dfactor*, in statsmodels, tests of VARMAX and DynamicFactor"
+KFAS = "R package KFAS, in statsmodels, tests of the Kalman smoother (test_smoothing3.R)"
 LOG_PROB = "log p"
 
 
@@ -674,6 +694,19 @@ CASES = [
         MULTIVARIATE,
         dynamic_factor(),
         {LOG_PROB: ("594.0902", log_prob_of_all)},
+    ),
+    Case(
+        "wholesale prices",
+        "autoregression of three lags, eleven values missing, at the printed parameters",
+        KFAS,
+        autoregression(),
+        {
+            LOG_PROB: ("-130.0310409", log_prob_of_all),
+            "first, middle and last missing value, variances": (
+                "0.0118874 0.1068901 0.2159434 0.5166135 0.8297052 0.5166135",
+                first_middle_and_last_of_gap,
+            ),
+        },
     ),
     *(
         Case("speed", f"{model}, free start", source, gaussian(k, "full", "free"), {LOG_PROB: (printed, log_prob)})

@@ -15,7 +15,7 @@ from seqmodels.common.parameters import Seed, checked
 from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.encodings import Standardize
 from seqmodels.evaluation.baselines import SeasonalNaive
-from seqmodels.generation.feature_distributions import FeatureDistributions
+from seqmodels.generation.feature_distributions import FeatureDistributions, quantiles_of_steps
 from seqmodels.generation.forecast import check_arguments
 from seqmodels.generation.steps_ahead import Ahead, StepDistribution, ahead_of
 from seqmodels.hmm import HMM
@@ -33,6 +33,9 @@ NAIVE, SEASONAL_NAIVE, VAR = "naive", "seasonal naive", "VAR"
 ENERGY_PATHS = 200  # number of paths from whose pairs an energy score is estimated
 VAR_ORDERS = (1, 2, 3, 5, 8, 13)  # orders among which BIC chooses; one more than the season is added
 MEANS = ("crps", "crps_scaled", "energy", "pinball", "mae", "mase")  # columns that are averaged, besides coverage
+DECILES = np.arange(1, 10) / 10  # levels of the quantile losses that benchmarks print
+SERIES = ["sequence", "feature"]  # columns of ``scores`` that say which series a value is of
+ERRORS = {"mase": "mae", "rmsse": "mse", "wql": "quantile_loss"}  # figures of benchmarks, and the errors they are of
 
 Forecaster = SequenceModel | SeasonalNaive
 DrawPaths = Callable[[], np.ndarray]  # (n, k, D) in raw units
@@ -52,17 +55,22 @@ class Backtest:
             probability score), ``pinball`` (mean over the quantiles), ``mae`` (of the median). ``crps_scaled`` and
             ``mase``: CRPS and absolute error divided by ``scale``. ``covered 90%`` and so on: whether the value lies
             between two quantiles symmetric about a half, for each such pair. ``energy``: energy score of all features
-            of the step together, each divided by ``scale``; NaN for one feature.
+            of the step together, each divided by ``scale``; NaN for one feature. ``mse``: squared error of the mean.
+            ``quantile_loss``: like ``pinball``, at the levels 0.1 to 0.9, whatever the quantiles are.
         errors: error of each model that failed, by name.
         horizon: number of steps ahead.
         scale: the divisor of scaled scores for each of D features, ``(D,)``: the mean absolute change of the feature
             in training over a season (or a step, if there is no season).
+        naive_errors: errors of the seasonal naive forecast before the first origin of each series (one feature of one
+            sequence), a frame with the columns ``sequence``, ``feature``, ``mae`` and ``mse``: the mean absolute and
+            the mean squared change over a season (or a step).
     """
 
     scores: pd.DataFrame
     errors: Mapping[str, str]
     horizon: int
     scale: np.ndarray
+    naive_errors: pd.DataFrame
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -73,8 +81,82 @@ class Backtest:
         return self._means(["model", "step"])
 
     def table(self) -> pd.DataFrame:
-        """Return a frame with the mean scores of each model over all forecast values, the least scaled CRPS first."""
-        return self._means(["model"]).sort_values("crps_scaled", ignore_index=True)
+        """Return a frame with the mean scores of each model over all forecast values, the least scaled CRPS first.
+
+        If the seasonal naive forecast (or, without a season, the naive one) is among the models, ``relative_mase`` and
+        ``relative_wql`` are those of ``benchmark``.
+        """
+        means = self._means(["model"])
+        if self._default_baseline() is not None:
+            relative = self.benchmark().set_index("model")[["relative_mase", "relative_wql"]]
+            means = means.join(relative, on="model")
+        return means.sort_values("crps_scaled", ignore_index=True)
+
+    @checked
+    def benchmark(self, baseline: str | None = None) -> pd.DataFrame:
+        """Return the figures that forecasting benchmarks print, a frame with a row for each model.
+
+        A series is one feature of one sequence. Its scale is the error of the seasonal naive forecast before its first
+        origin (``naive_errors``). Sequences of the same name count as one. Values that are missing, or that the model
+        or the baseline did not forecast, do not count.
+
+        Args:
+            baseline: the model that ``relative_`` columns are relative to. None means the seasonal naive forecast, or
+                without a season the naive one; if that is not among the models, there are no such columns.
+
+        Returns:
+            A frame, the least relative quantile loss first. ``n_series``: number of series. ``mase``: mean absolute
+            error of the median over the series' scale, the mean over series (Hyndman & Koehler 2006). ``rmsse``: root
+            of the mean squared error of the mean over the scale's, the mean over series (Makridakis et al. 2022, the M5
+            competition). ``wql``: weighted quantile loss at the levels 0.1 to 0.9, twice its sum over all values,
+            divided by the sum of their magnitudes (Gasthaus et al. 2019). ``relative_mase``, ``relative_rmsse`` and
+            ``relative_wql``: geometric mean over series of the model's error divided by the baseline's, as
+            GIFT-Eval (Aksu et al. 2024) averages over data sets. Scales cancel in these ratios. Series whose scale or
+            whose baseline's error is zero are left out of the means in which they would divide.
+
+        Raises:
+            ValueError: there is no such baseline.
+        """
+        import pandas as pd
+
+        known = list(dict.fromkeys(self.scores["model"]))
+        if baseline is not None and baseline not in known:
+            raise ValueError(f"baseline is {baseline!r}, but the models with forecasts are {', '.join(known)}")
+        baseline = self._default_baseline() if baseline is None else baseline
+        by_model = {  # in one order of rows, that of the origins
+            name: self.scores[self.scores["model"] == name].set_index(SERIES)[["actual", *ERRORS.values()]]
+            for name in known
+        }
+        scales = self.naive_errors.groupby(SERIES).mean()
+        rows = []
+        for name, each in by_model.items():
+            errors, of_baseline = each[list(ERRORS.values())], None
+            if baseline is not None:
+                theirs = by_model[baseline][errors.columns]
+                is_known = (errors.notna() & theirs.notna()).to_numpy()
+                errors, of_baseline = errors.where(is_known), theirs.where(is_known).groupby(SERIES).mean()
+            by_series = errors.groupby(SERIES).mean()
+            scaled = by_series[["mae", "mse"]] / scales.where(scales > 0)
+            size = each["actual"].abs().where(errors["quantile_loss"].notna()).sum()
+            row = {
+                "model": name,
+                "n_series": int(by_series["mae"].count()),
+                "mase": scaled["mae"].mean(),
+                "rmsse": np.sqrt(scaled["mse"]).mean(),
+                "wql": errors["quantile_loss"].sum() / size if size else np.nan,
+            }
+            if of_baseline is not None:
+                with np.errstate(divide="ignore"):  # a forecast without error has a geometric mean of zero
+                    means = np.exp(np.log(by_series / of_baseline.where(of_baseline > 0)).mean())
+                row |= {f"relative_{figure}": means[error] for figure, error in ERRORS.items()}
+                row["relative_rmsse"] = np.sqrt(row["relative_rmsse"])
+            rows.append(row)
+        frame = pd.DataFrame(rows)
+        return frame.sort_values("wql" if baseline is None else "relative_wql", ignore_index=True)
+
+    def _default_baseline(self) -> str | None:
+        models = set(self.scores["model"])
+        return next((name for name in (SEASONAL_NAIVE, NAIVE) if name in models), None)
 
     def _means(self, by: list[str]) -> pd.DataFrame:
         columns = [c for c in self.scores if c in MEANS or str(c).startswith("covered")]
@@ -190,7 +272,8 @@ def backtest(
         raise ValueError("no model could forecast: " + "; ".join(f"{name}: {e}" for name, e in errors.items()))
     import pandas as pd
 
-    return Backtest(pd.concat(parts, ignore_index=True), errors, horizon, scale)
+    naive_errors = _naive_errors(sequences, origins, season or 1)
+    return Backtest(pd.concat(parts, ignore_index=True), errors, horizon, scale, naive_errors)
 
 
 # -- arguments --------------------------------------------------------------------------------------------------
@@ -275,6 +358,26 @@ def _mean_change(training: list[np.ndarray], season: int) -> np.ndarray:
     changes = [np.abs(x[season:] - x[:-season]) for x in training if len(x) > season]
     mean = np.nanmean(np.concatenate(changes), axis=0) if changes else np.ones(training[0].shape[1])
     return np.where(mean > 0, mean, 1.0)
+
+
+def _naive_errors(sequences: Sequences, origins: list[list[int]], season: int) -> pd.DataFrame:
+    """Return the mean absolute and squared change over a season before the first origin of each series, a frame.
+
+    The columns are those of ``Backtest.naive_errors``. A series is one feature of one sequence; sequences without an
+    origin are left out.
+    """
+    import pandas as pd
+
+    frames = []
+    whole, n_past = sequences.including_past(), sequences.n_units_of_past
+    features = range(sequences.n_features) if sequences.features is None else sequences.features
+    for i, each in enumerate(origins):
+        if each:
+            head = np.asarray(whole[i])[: int(n_past[i]) + each[0]].astype(np.float64)
+            changes = pd.DataFrame(head[season:] - head[:-season])
+            errors = {"mae": changes.abs().mean().to_numpy(), "mse": changes.pow(2).mean().to_numpy()}
+            frames.append(pd.DataFrame({"sequence": sequences.names[i], "feature": list(features), **errors}))
+    return pd.concat(frames, ignore_index=True)
 
 
 # -- forecasters ------------------------------------------------------------------------------------------------
@@ -457,6 +560,7 @@ class OriginScorer:
         actual = np.asarray(self.sequences[ahead.sequence])[ahead.origin : ahead.origin + k].astype(np.float64)
         mean, crps, energy = (np.full((k, size), np.nan) for _ in range(3))
         quantiles = np.full((len(self.levels), k, size), np.nan)
+        deciles = np.full((len(DECILES), k, size), np.nan)
         for h, step in enumerate(steps):
             if isinstance(step, FeatureDistributions):
                 mean[h], quantiles[:, h] = step.mean, step.quantiles(self.levels)
@@ -464,6 +568,9 @@ class OriginScorer:
                 if size > 1:
                     draws = step.on_turn_of(draw()[:ENERGY_PATHS, h], actual[h])
                     energy[h] = energy_score(draws / self.scale, actual[h] / self.scale)
+        known = {h: step for h, step in enumerate(steps) if isinstance(step, FeatureDistributions)}
+        for h, at_deciles in zip(known, quantiles_of_steps(list(known.values()), DECILES), strict=True):
+            deciles[:, h] = at_deciles
         missing = np.isnan(actual)
         crps[missing], middle = np.nan, quantiles[np.flatnonzero(self.levels == 0.5)[0]]
         near = _on_turns_of(steps, actual, middle)  # angles are moved to the turn of their forecast
@@ -472,6 +579,8 @@ class OriginScorer:
         columns |= {"crps": crps, "crps_scaled": crps / self.scale, "energy": energy}
         columns |= {"pinball": pinball_loss(quantiles, near, self.levels).mean(0), "mae": np.abs(near - middle)}
         columns["mase"] = columns["mae"] / self.scale
+        columns["mse"] = (_on_turns_of(steps, actual, mean) - mean) ** 2
+        columns["quantile_loss"] = pinball_loss(deciles, near, DECILES).mean(0)
         for low, high in _symmetric_pairs(self.levels):
             within = _on_turns_of(steps, actual, 0.5 * (quantiles[low] + quantiles[high]))
             covers = (quantiles[low] <= within) & (within <= quantiles[high])

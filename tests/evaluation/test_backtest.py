@@ -52,6 +52,97 @@ def test_the_mean_pinball_loss_over_many_levels_is_the_crps() -> None:
     assert_allclose(pinball_loss(features.quantiles(levels), y, levels).mean(), features.crps(y)[0], rtol=1e-3)
 
 
+# -- figures of benchmarks ---------------------------------------------------------------------------------------
+
+# Two series of quarters, and a forecast whose mean is not its median.
+A = [22.0, 21.9, 21.4, 16.9, 21.5, 26.3, 21.0, 19.3, 23.1, 31.8, 25.2, 21.1, 25.7, 29.8, 25.9, 23.1, 28.5, 32.3, 30.0]
+B = [337.0, 305.0, 283.0, 287.0, 324.0, 300.0, 229.0, 275.0, 329.0, 282.0, 231.0, 277.0, 262.0, 276.0, 204.0, 230.0]
+TWO = [np.array([*A, 25.3])[:, None], np.array([*B, 296.0, 260.0, 199.0, 227.0])[:, None]]
+NAN = np.nan
+
+
+def of_two(x: list[np.ndarray] = TWO, **options: Any) -> sm.evaluation.Backtest:
+    means, covariances = [[30.0], [250.0]], [[25.0], [900.0]]
+    model = sm.HMM.from_parameters([0.3, 0.7], [[0.3, 0.7]] * 2, means=means, covariances=covariances, dtype="float64")
+    options = {"horizon": 4, "first": 16, "n_origins": 1, "season": 4} | options
+    return sm.backtest({"mixture": model}, sm.Sequences(x), **options)
+
+
+def test_figures_of_benchmarks_are_those_of_other_libraries() -> None:
+    """Utilsforecast 0.2.17: mase, rmsse, mqloss of each series; GluonTS 0.16: MeanWeightedSumQuantileLoss."""
+    found = of_two().benchmark().set_index("model").drop(columns="n_series")
+    columns = ["mase", "rmsse", "wql", "relative_mase", "relative_rmsse", "relative_wql"]
+    assert list(found) == columns
+    naive = 2.0209385086485137, 1.7982092099214575, 0.14411048252086328
+    mixture = 44.313793030075004, 28.7958848514969, 0.5416358856029729
+    expected = {
+        "seasonal naive": (0.9564263841761151, 0.8456143618982408, 0.06375681443230707, 1.0, 1.0, 1.0),
+        "naive": (*naive, 2.1399462137772742, 2.1154948981476642, 2.225160568648195),
+        "mixture": (*mixture, 12.55654265090539, 13.954680552443447, 8.333348603291896),
+    }
+    for name, figures in expected.items():
+        assert_allclose(found.loc[name], figures, rtol=1e-7)
+    ordered = found["relative_wql"].tolist()
+    assert ordered == sorted(ordered)
+    to_naive = of_two().benchmark("naive").set_index("model")
+    assert_allclose(to_naive["relative_rmsse"] * 2.1154948981476642, found["relative_rmsse"][to_naive.index])
+
+
+def test_the_table_has_errors_relative_to_the_seasonal_naive_whatever_the_quantiles_are() -> None:
+    table = of_two(quantiles=(0.25, 0.5)).table().set_index("model")
+    assert_allclose(table.loc["mixture", ["relative_mase", "relative_wql"]].tolist(), [12.55654265, 8.33334860])
+    assert_allclose(table.loc["seasonal naive", ["relative_mase", "relative_wql"]].tolist(), [1.0, 1.0])
+    without_season = of_two(season=None).table().set_index("model")
+    assert without_season.loc["naive", "relative_wql"] == 1.0
+    assert "relative_wql" not in of_two(baselines=False).table()
+
+
+def test_relative_errors_compare_values_that_both_forecast_and_that_are_known() -> None:
+    x = [each.copy() for each in TWO]
+    x[0][[3, 17]], x[1][18] = NAN, NAN
+    result = of_two(x)
+    scores = result.scores
+    lost = (scores["model"] == "mixture") & (scores["step"] == 4)
+    scores.loc[lost, ["mae", "mse", "quantile_loss"]] = NAN
+    of_naive = (scores["model"] == "seasonal naive") & (scores["sequence"] == scores["sequence"].unique()[0])
+    scores.loc[of_naive & (scores["step"] == 1), ["mae", "mse", "quantile_loss"]] = NAN
+    found = result.benchmark().set_index("model").loc["mixture"]
+    steps = {0: (3,), 1: (1, 2)}  # those that are left
+    ratios, scaled, losses, sizes = [], [], 0.0, 0.0
+    for i, kept in steps.items():
+        y, change = x[i][:, 0], np.abs(x[i][4:16, 0] - x[i][:12, 0])
+        values = scores[(scores["sequence"] == scores["sequence"].unique()[i]) & scores["step"].isin(kept)]
+        own, naive = (values[values["model"] == name] for name in ("mixture", "seasonal naive"))
+        assert_allclose(naive["mae"], [abs(y[15 + k] - y[11 + k]) for k in kept])
+        ratios.append(own["mae"].sum() / naive["mae"].sum())
+        scaled.append(own["mae"].mean() / np.nanmean(change))
+        losses, sizes = losses + own["quantile_loss"].sum(), sizes + sum(abs(y[15 + k]) for k in kept)
+    assert_allclose(found["relative_mase"], np.sqrt(ratios[0] * ratios[1]))
+    assert_allclose(found["mase"], np.mean(scaled))
+    assert_allclose(found["wql"], losses / sizes)
+
+
+def test_series_without_a_scale_are_left_out_and_a_forecast_without_error_is_zero() -> None:
+    flat, scores = np.full((20, 1), 5.0), ["relative_mase", "relative_rmsse", "mase", "rmsse"]
+    by_model = of_two(TWO[:1]).benchmark().set_index("model")
+    with pytest.warns(UserWarning, match="exact copies"):
+        with_flat = of_two([TWO[0], flat]).benchmark().set_index("model")
+    assert_allclose(with_flat.loc["mixture", scores].tolist(), by_model.loc["mixture", scores].tolist())
+    assert (with_flat.loc["mixture", "n_series"], by_model.loc["mixture", "n_series"]) == (2, 1)
+    result = of_two()
+    result.scores.loc[result.scores["model"] == "mixture", ["mae", "mse", "quantile_loss"]] = 0.0
+    assert result.benchmark().set_index("model").loc["mixture", "relative_wql"] == 0.0
+    with pytest.raises(ValueError, match="the models with forecasts are mixture, naive, VAR, seasonal naive"):
+        result.benchmark("ets")
+
+
+def test_figures_of_benchmarks_do_not_depend_on_the_unit_of_a_series() -> None:
+    scaled = of_two([1e9 * each for each in TWO], baselines=True).benchmark("naive").set_index("model")
+    found = of_two().benchmark("naive").set_index("model")
+    rows, columns = ["seasonal naive", "VAR"], [c for c in found if c != "n_series"]
+    assert_allclose(scaled.loc[rows, columns], found.loc[rows, columns], rtol=1e-6)
+
+
 # -- what models are fitted to ------------------------------------------------------------------------------------
 
 

@@ -56,6 +56,11 @@ def test_a_row_without_data_stays(script: ModuleType) -> None:
 
 def test_series_are_read_as_they_stand(script: ModuleType, tmp_path: Path) -> None:
     assert script.read("fedfunds", [tmp_path]) is None
+    (tmp_path / "results_wpi1_ar3_stata.csv").write_text("wpi\n" + "\n".join(str(t * t) for t in range(25)))
+    changes = script.read("wholesale prices", [tmp_path])[:, 0]
+    assert changes[:9].tolist() == list(range(1, 18, 2))  # of squares
+    assert changes[20:].tolist() == [41, 43, 45, 47]
+    assert pd.isna(changes[9:20]).all()
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_markov_regression.py").write_text("import nothing\nfedfunds = [1.5, -2]\nother = f()\n")
     (tmp_path / "speed.csv").write_text("rt,corr,Pacc\n6.5,cor,0.0\n5.5,inc,0.25\n")

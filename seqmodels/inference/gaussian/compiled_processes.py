@@ -88,17 +88,19 @@ def polynomials_of(
     """
     if len(parts):
         n_parts, length = parts.shape
-        damped = np.ones(1)
-        if len(numbers) == n_parts:
-            damped = np.array([1.0, -math.tanh(numbers[-1])])
+        damped = np.zeros(1 + (len(numbers) == n_parts))
+        damped[0] = 1.0
+        if len(damped) > 1:
+            damped[1] = -math.tanh(numbers[-1])
         gamma = np.zeros(length + len(damped) - 1)
         for k in range(n_parts):
             each = convolved(parts[k], damped) if is_damped[k] else parts[k]
             add_autocovariance(each, 1.0 if k == 0 else math.exp(numbers[k - 1]), gamma)
         return damped, gamma
     p, q, P, season = orders[0], orders[1], orders[2], orders[4]
-    ar = convolved(stationary_polynomial(numbers[:p], 1), stationary_polynomial(numbers[p + q : p + q + P], season))
-    ma = convolved(stationary_polynomial(numbers[p : p + q], 1), stationary_polynomial(numbers[p + q + P :], season))
+    one = np.int64(1)  # a literal 1 would be a type of its own to numba, for which it compiles once more
+    ar = convolved(stationary_polynomial(numbers[:p], one), stationary_polynomial(numbers[p + q : p + q + P], season))
+    ma = convolved(stationary_polynomial(numbers[p : p + q], one), stationary_polynomial(numbers[p + q + P :], season))
     return ar, ma
 
 
@@ -157,7 +159,7 @@ def whiten(gamma: np.ndarray, columns: np.ndarray) -> float:
 @compiled(inner=True)
 def nonzero_lags(theta: np.ndarray) -> np.ndarray:
     """Return the lags above 0 at which a polynomial has a coefficient, ``(L,)``, the smallest first."""
-    lags = np.empty(len(theta), dtype=np.int64)
+    lags = np.zeros(len(theta), dtype=np.int64)
     n = 0
     for lag in range(1, len(theta)):
         if theta[lag] != 0.0:
@@ -179,6 +181,14 @@ def invert(theta: np.ndarray, columns: np.ndarray) -> None:
                     break
                 each -= theta[lags[i]] * column[t - lags[i]]
             column[t] = each
+
+
+@compiled(inner=True)
+def set_to_identity(matrix: np.ndarray) -> None:
+    """Set a matrix ``(N, N)`` to the identity."""
+    for i in range(len(matrix)):
+        for j in range(len(matrix)):
+            matrix[i, j] = 1.0 if i == j else 0.0
 
 
 @compiled(any_order=True, inner=True)
@@ -234,7 +244,8 @@ def explain_start(theta: np.ndarray, columns: np.ndarray, products: np.ndarray) 
             with_columns[c, i] = total
     # ε at j + 1 steps before the first one is a shock of θ_(i + j + 1) at step i.
     half = np.zeros((q, q))
-    moments, factor = np.zeros((n_columns, q)), np.eye(q)
+    moments, factor = np.zeros((n_columns, q)), np.zeros((q, q))
+    set_to_identity(factor)
     for lag in lags:
         for i in range(lag):
             j = lag - 1 - i
@@ -302,7 +313,7 @@ def loss_of(
         log_det = whiten(of_u, columns)
     else:
         invert(of_u, columns)
-    products = np.empty((n_columns, n_columns))  # the target stands last, after missing values, inputs and regressors
+    products = np.zeros((n_columns, n_columns))  # the target stands last, after missing values, inputs and regressors
     for i in range(n_columns):
         for j in range(i + 1):
             left, right, total = columns[(i + 1) % n_columns], columns[(j + 1) % n_columns], 0.0
@@ -311,7 +322,7 @@ def loss_of(
             products[i, j] = products[j, i] = total
     if not len(parts):
         log_det = explain_start(of_u, columns, products)
-    squares = np.empty(n_columns)
+    squares = np.zeros(n_columns)
     for i in range(n_columns):
         squares[i] = products[i, i]
     for i in range(n_columns - 1):
@@ -329,14 +340,6 @@ def loss_of(
         return IMPOSSIBLE
     log_prob = 0.5 * n_values * (-1 - math.log(2 * math.pi) - math.log(left_over / n_values)) - log_det
     return -(log_prob + unit) / n_steps if math.isfinite(log_prob) else IMPOSSIBLE
-
-
-@compiled(inner=True)
-def set_to_identity(matrix: np.ndarray) -> None:
-    """Set a matrix ``(N, N)`` to the identity."""
-    for i in range(len(matrix)):
-        for j in range(len(matrix)):
-            matrix[i, j] = 1.0 if i == j else 0.0
 
 
 @compiled(inner=True)
@@ -430,12 +433,14 @@ def most_likely(
         unit: nats added to the log-likelihood.
     """
     N = len(start)
-    x, gradient, inverse = np.empty(N), np.zeros(N), np.zeros((N, N))  # the inverse of the Hessian
-    new, old_gradient, steps, changes = np.empty(N), np.zeros(N), np.zeros(N), np.empty(N)
-    direction, along, is_free = np.empty(N), np.empty(N), np.empty(N, dtype=np.bool_)
+    # Nothing but zeros of floats, because numba takes a tenth of a second to compile another kind of new array.
+    x, gradient, inverse = np.zeros(N), np.zeros(N), np.zeros((N, N))  # the inverse of the Hessian
+    new, old_gradient, steps, changes = np.zeros(N), np.zeros(N), np.zeros(N), np.zeros(N)
+    direction, along, is_free = np.zeros(N), np.zeros(N), np.zeros(N)
     for i in range(N):
         x[i] = new[i] = min(max(start[i], bounds[i, 0]), bounds[i, 1])
-    is_scaled, is_fresh = False, True  # whether the size of the inverse is known; whether it begins anew
+    no = N < 0  # False, but no literal, which would be a type of its own to numba
+    is_scaled, is_fresh = no, True  # whether the size of the inverse is known; whether it begins anew
     value, length, expected = np.inf, 0.0, 0.0
     moved, n_halved, n_iterations = -1, 0, -1  # moved: which number is moved for the gradient, -1 for none
     # A round computes one loss, with a number moved for the gradient or after a step, so that numba compiles it once.
@@ -475,29 +480,29 @@ def most_likely(
         moved = -1
         if is_fresh:
             set_to_identity(inverse)
-            is_scaled = is_fresh = False
+            is_scaled, is_fresh = no, False
         else:
             is_scaled = update_inverse(inverse, steps, gradient, old_gradient, is_scaled, changes, along)
         largest, slope = 0.0, 0.0
         for i in range(N):
             at_bound = (x[i] <= bounds[i, 0] and gradient[i] > 0) or (x[i] >= bounds[i, 1] and gradient[i] < 0)
-            is_free[i] = not at_bound
-            if is_free[i]:
+            is_free[i] = 0.0 if at_bound else 1.0
+            if not at_bound:
                 largest = max(largest, abs(gradient[i]))
         if largest <= LEAST_GRADIENT:
             break
         for i in range(N):
             direction[i] = 0.0
-            if is_free[i]:
+            if is_free[i] > 0:
                 for j in range(N):
-                    if is_free[j]:
+                    if is_free[j] > 0:
                         direction[i] -= inverse[i, j] * gradient[j]
                 slope += direction[i] * gradient[i]
         if not slope < 0:
             set_to_identity(inverse)
-            is_scaled = False
+            is_scaled = no
             for i in range(N):
-                direction[i] = -gradient[i] if is_free[i] else 0.0
+                direction[i] = -gradient[i] if is_free[i] > 0 else 0.0
         length = 1.0
         for i in range(N):
             if direction[i] != 0.0:
