@@ -1,0 +1,183 @@
+"""Student t densities of the innovations of the Kalman filter, with one scale or a scale that follows the past."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy import special
+from torch import Tensor
+
+from seqmodels.inference.gaussian.kalman import Gains, filter_group
+from seqmodels.linear_gaussian.learning.statistics import SystemData
+from seqmodels.linear_gaussian.parameters import Form, SystemParameters
+
+InnovationsType = Literal["gaussian", "t", "beta-t-egarch"]
+N_PARAMETERS: dict[InnovationsType, int] = {"gaussian": 0, "t": 2, "beta-t-egarch": 3}
+# Gaussian data lose 0.005 nats a step under 10 degrees of freedom, and few training steps cannot tell them from more;
+# below 2 there is no variance.
+DEGREES = 2.0, 10.0
+# A scale that follows costs half its gain in nats a step where the true one is constant. It does follow under the
+# smallest gain, whose memory is 25 steps, also where the training sequences gave no reason to.
+GAINS = 0.02, 1.0
+LEAST_SCALE = 1e-2  # in deviations of the filter: repeated values would make the density unbounded
+LARGEST_LOG_SCALE = 100.0
+FIRST_DEGREES, FIRST_GAINS = 5.0, (0.05, 0.2)  # from where the search starts
+
+
+@dataclass(frozen=True)
+class InnovationSteps:
+    """The innovations of the Gaussian Kalman filter at all N steps of sequences that stand one after another.
+
+    Attributes:
+        lengths: number of steps of each sequence, ``(n,)``.
+        squares: sum of the squares of the standardised innovations of a step, ``(N,)``.
+        n_observed: number of observed features of a step, ``(N,)``.
+        log_det: logarithm of the determinant of the factor of the innovation's covariance, ``(N,)``.
+    """
+
+    lengths: np.ndarray
+    squares: np.ndarray
+    n_observed: np.ndarray
+    log_det: np.ndarray
+
+    @classmethod
+    def of(cls, parameters: SystemParameters, form: Form, corpus: SystemData) -> InnovationSteps:
+        """Return the innovations of all sequences of a corpus.
+
+        Args:
+            parameters: parameters of the system.
+            form: which inputs the system reads.
+            corpus: the sequences.
+        """
+        lengths = np.array([len(x) for x in corpus.values])
+        starts = np.cumsum(lengths) - lengths
+        squares, n_observed, log_det = np.empty((3, lengths.sum()))
+        for group, _ in corpus.groups(parameters, form):
+            system = parameters.system_over(group.gaps)
+            filtered = filter_group(system, Gains.of(system, group.packing.n_steps, group.observed), group)
+            step = np.repeat(np.arange(group.packing.n_steps), group.packing.counts)
+            rows = starts[group.numbers[group.packing.order]][group.packing.ranks] + step
+            squares[rows], n_observed[rows] = filtered.squares, group.n_observed
+            log_det[rows] = filtered.log_det
+        return cls(lengths, squares, n_observed, log_det)
+
+
+@dataclass(frozen=True)
+class StudentTInnovations:
+    """The Student t density of the standardised innovations of a Kalman filter, as ``fit`` has estimated it::
+
+        w_t ~ t(0, e^(2 λ_t) I; ν),  λ_1 = log scale
+        λ_t+1 = λ_t + gain / D ((ν + n_t) b_t - n_t),  b_t = q_t / (q_t + ν e^(2 λ_t))
+
+    Here w_t has n_t observed features of D, and q_t is the sum of their squares. λ_t+1 - λ_t is ``gain / D`` times the
+    derivative of the log-density of w_t by λ_t (Harvey and Chakravarty 2008, *Beta-t-(E)GARCH*), which is 0 for a step
+    of which nothing is observed.
+
+    Attributes:
+        degrees_of_freedom: ν, 2 to 10.
+        scale: scale of the t density at the first step of a sequence, in deviations of the Gaussian innovations.
+        gain: 0 if the scale is the same at all steps; else 0.02 to 1.
+        n_features: number of features D.
+        least_scale: lower bound of the scale.
+    """
+
+    degrees_of_freedom: float
+    scale: float
+    gain: float
+    n_features: int
+    least_scale: float = LEAST_SCALE
+
+    @classmethod
+    def fitted(
+        cls, kind: InnovationsType, steps: InnovationSteps, weights: np.ndarray, n_features: int
+    ) -> StudentTInnovations | None:
+        """Return the density that makes the innovations of the training sequences most probable.
+
+        Args:
+            kind: form of the density; None is returned for ``"gaussian"``.
+            steps: innovations of the training sequences.
+            weights: weight of each sequence, ``(n,)``.
+            n_features: number of features D.
+        """
+        from scipy.optimize import minimize
+
+        if kind == "gaussian":
+            return None
+        each = np.repeat(weights, steps.lengths)
+        follows = kind == "beta-t-egarch"
+
+        def made(numbers: np.ndarray) -> StudentTInnovations:
+            log_degrees, log_scale, log_gain = np.append(numbers, -np.inf)[:3]
+            return cls(*map(math.exp, (log_degrees, log_scale, log_gain)), n_features)
+
+        def loss(numbers: np.ndarray) -> float:
+            return -float(each @ made(numbers).log_prob(steps)) / each.sum()
+
+        bounds = [np.log(DEGREES), (np.log(LEAST_SCALE), LARGEST_LOG_SCALE), np.log(GAINS)][: 2 + follows]
+        results = [
+            minimize(loss, np.log([FIRST_DEGREES, 1.0, gain])[: len(bounds)], method="L-BFGS-B", bounds=bounds)
+            for gain in FIRST_GAINS[: 1 + follows]
+        ]
+        return made(min(results, key=lambda result: float(result.fun)).x)
+
+    @classmethod
+    def of_numbers(cls, numbers: np.ndarray, n_features: int) -> StudentTInnovations:
+        """Return the density that ``numbers`` has described, after checking what a file holds.
+
+        Raises:
+            ValueError: degrees of freedom, a scale or a gain out of bounds.
+        """
+        degrees, scale, gain = map(float, numbers)
+        if not (DEGREES[0] <= degrees <= DEGREES[1] and 0 < scale < np.inf and 0 <= gain <= GAINS[1]):
+            raise ValueError(f"its innovations have the numbers {numbers}, which are no t density")
+        return cls(degrees, scale, gain, n_features)
+
+    def log_scales(self, steps: InnovationSteps) -> np.ndarray:
+        """Return λ_t, the logarithm of the scale at each step, ``(N,)``."""
+        first = float(np.log(self.scale))
+        if not self.gain:
+            return np.full(len(steps.squares), first)
+        from seqmodels.inference.gaussian.compiled_scales import follow_scales
+
+        log_scales = np.empty(len(steps.squares))
+        numbers = (self.degrees_of_freedom, first, self.gain / self.n_features, float(np.log(self.least_scale)))
+        follow_scales(steps.squares, steps.n_observed, steps.lengths, *numbers, log_scales)
+        return log_scales
+
+    def log_prob(self, steps: InnovationSteps) -> np.ndarray:
+        """Return the log-density of each step given those before, in nats, ``(N,)``."""
+        nu, n, log_scales = self.degrees_of_freedom, steps.n_observed, self.log_scales(steps)
+        constant = special.gammaln(0.5 * (nu + n)) - special.gammaln(0.5 * nu) - 0.5 * n * np.log(np.pi * nu)
+        tails = 0.5 * (nu + n) * np.log1p(steps.squares * np.exp(-2 * log_scales) / nu)
+        return np.asarray(constant - n * log_scales - steps.log_det - tails)
+
+    def after(self, log_scale: Tensor, squares: Tensor, n_observed: Tensor) -> Tensor:
+        """Return the logarithm λ of the scale of each of n sequences after a step, ``(n,)``.
+
+        Args:
+            log_scale: λ at the step, ``(n,)``.
+            squares: sum of the squares of the standardised innovations, ``(n,)``.
+            n_observed: number of observed features, ``(n,)``.
+        """
+        share = squares / (squares + self.degrees_of_freedom * torch.exp(2 * log_scale))
+        score = (self.degrees_of_freedom + n_observed) * share - n_observed
+        moved = log_scale + self.gain / self.n_features * score
+        return moved.clamp(min=float(np.log(self.least_scale))) if self.gain else log_scale
+
+    def floor_hits(self, steps: InnovationSteps) -> int:
+        """Return 1 if the scale is at its lower bound at a step, else 0."""
+        return int(self.log_scales(steps).min() <= np.log(self.least_scale) + 1e-6)
+
+    def with_floor(self, factor: float) -> StudentTInnovations:
+        """Return the density with the lower bound of its squared scale multiplied by ``factor``."""
+        least = self.least_scale * float(np.sqrt(factor))
+        at_floor = self.scale <= self.least_scale * (1 + 1e-6)
+        return replace(self, least_scale=least, scale=least if at_floor else max(self.scale, least))
+
+    def numbers(self) -> np.ndarray:
+        """Return the degrees of freedom, the scale and the gain, in the form that files store, ``(3,)``."""
+        return np.array([self.degrees_of_freedom, self.scale, self.gain])
