@@ -238,13 +238,12 @@ class SystemCursor(UnseenSteps[SystemState]):
         upper = torch.linalg.qr(torch.linalg.solve_triangular(s, unit, upper=True).mT).R
         lower = (upper * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-1)).mT
         shape = state.of_each(shape_of_factor(lower)).expand(len(expected), -1)
-        if self.innovations is not None and state.log_scale is not None:
-            size, log_scale = expected.shape[1], state.log_scale.unsqueeze(-1)
-            shape = torch.cat([shape[:, :size] - log_scale, shape[:, size:] * torch.exp(-log_scale)], 1)
-            degrees = expected.new_full((len(expected), 1), math.log(self.innovations.degrees_of_freedom))
-            table = torch.cat([expected, shape, degrees], 1)
-        else:
+        if self.innovations is None or state.log_scale is None:
             table = torch.cat([expected.new_zeros(len(expected), 1), expected, shape], 1)
+        else:
+            log_degrees = expected.new_full((len(expected), 1), math.log(self.innovations.degrees_of_freedom))
+            unscaled = torch.cat([expected, shape, log_degrees], 1)
+            table = MultivariateStudentT().scaled(unscaled, state.log_scale)
         return Prediction(self._observation, table.unsqueeze(1), None, None, None)
 
     def predictions_ahead(self, state: SystemState, k: int) -> list[Prediction] | None:

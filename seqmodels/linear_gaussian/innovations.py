@@ -12,6 +12,7 @@ from scipy import special
 from torch import Tensor
 
 from seqmodels.inference.gaussian.kalman import Gains, filter_group
+from seqmodels.inference.gaussian.missing import innovations_of_block
 from seqmodels.linear_gaussian.learning.statistics import SystemData
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 
@@ -25,6 +26,7 @@ DEGREES = 2.0, 10.0
 GAINS = 0.02, 1.0
 LEAST_SCALE = 1e-2  # in deviations of the filter: repeated values would make the density unbounded
 LARGEST_LOG_SCALE = 100.0
+TOL = 1e-12  # of the search, in nats a step
 FIRST_DEGREES, FIRST_GAINS = 5.0, (0.05, 0.2)  # from where the search starts
 
 
@@ -55,14 +57,21 @@ class InnovationSteps:
         """
         lengths = np.array([len(x) for x in corpus.values])
         starts = np.cumsum(lengths) - lengths
-        squares, n_observed, log_det = np.empty((3, lengths.sum()))
-        for group, _ in corpus.groups(parameters, form):
+        squares, log_det = np.empty((2, lengths.sum()))
+        n_observed = np.concatenate([np.isfinite(x).sum(1, dtype=np.float64) for x in corpus.values])
+        blocks = corpus.missing if form.observation_noise == "diag" else []
+        for block in blocks:
+            of_block = innovations_of_block(parameters.system, parameters.intercept, block)
+            for i, *each in zip(block.numbers, *(x.T for x in of_block), strict=True):
+                rows = slice(starts[i], starts[i] + lengths[i])
+                squares[rows], log_det[rows] = (x[: lengths[i]] for x in each)
+        done = {int(i) for block in blocks for i in block.numbers}
+        for group, _ in corpus.groups(parameters, form, without=done):
             system = parameters.system_over(group.gaps)
             filtered = filter_group(system, Gains.of(system, group.packing.n_steps, group.observed), group)
             step = np.repeat(np.arange(group.packing.n_steps), group.packing.counts)
-            rows = starts[group.numbers[group.packing.order]][group.packing.ranks] + step
-            squares[rows], n_observed[rows] = filtered.squares, group.n_observed
-            log_det[rows] = filtered.log_det
+            at = starts[group.numbers[group.packing.order]][group.packing.ranks] + step
+            squares[at], log_det[at] = filtered.squares, filtered.log_det
         return cls(lengths, squares, n_observed, log_det)
 
 
@@ -93,22 +102,19 @@ class StudentTInnovations:
 
     @classmethod
     def fitted(
-        cls, kind: InnovationsType, steps: InnovationSteps, weights: np.ndarray, n_features: int
-    ) -> StudentTInnovations | None:
+        cls, steps: InnovationSteps, weights: np.ndarray, n_features: int, *, follows: bool
+    ) -> StudentTInnovations:
         """Return the density that makes the innovations of the training sequences most probable.
 
         Args:
-            kind: form of the density; None is returned for ``"gaussian"``.
             steps: innovations of the training sequences.
             weights: weight of each sequence, ``(n,)``.
             n_features: number of features D.
+            follows: True if the scale follows past innovations; False if it is the same at all steps.
         """
         from scipy.optimize import minimize
 
-        if kind == "gaussian":
-            return None
         each = np.repeat(weights, steps.lengths)
-        follows = kind == "beta-t-egarch"
 
         def made(numbers: np.ndarray) -> StudentTInnovations:
             log_degrees, log_scale, log_gain = np.append(numbers, -np.inf)[:3]
@@ -119,7 +125,7 @@ class StudentTInnovations:
 
         bounds = [np.log(DEGREES), (np.log(LEAST_SCALE), LARGEST_LOG_SCALE), np.log(GAINS)][: 2 + follows]
         results = [
-            minimize(loss, np.log([FIRST_DEGREES, 1.0, gain])[: len(bounds)], method="L-BFGS-B", bounds=bounds)
+            minimize(loss, np.log([FIRST_DEGREES, 1.0, gain])[: len(bounds)], method="L-BFGS-B", bounds=bounds, tol=TOL)
             for gain in FIRST_GAINS[: 1 + follows]
         ]
         return made(min(results, key=lambda result: float(result.fun)).x)
@@ -129,11 +135,11 @@ class StudentTInnovations:
         """Return the density that ``numbers`` has described, after checking what a file holds.
 
         Raises:
-            ValueError: degrees of freedom, a scale or a gain out of bounds.
+            ValueError: numbers that are not finite, degrees of freedom or a scale of 0 or less, or a negative gain.
         """
         degrees, scale, gain = map(float, numbers)
-        if not (DEGREES[0] <= degrees <= DEGREES[1] and 0 < scale < np.inf and 0 <= gain <= GAINS[1]):
-            raise ValueError(f"its innovations have the numbers {numbers}, which are no t density")
+        if not (np.isfinite(numbers).all() and min(degrees, scale) > 0 and gain >= 0):
+            raise ValueError(f"its innovations have the numbers {numbers}, which are no Student t density")
         return cls(degrees, scale, gain, n_features)
 
     def log_scales(self, steps: InnovationSteps) -> np.ndarray:

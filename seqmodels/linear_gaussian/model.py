@@ -148,11 +148,25 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
             the fitted numbers.
         date_unit: unit of ``time_step`` where times are dates: ``"s"``, ``"min"``, ``"h"``, ``"D"``, ``"W"`` or ``"Y"``
             (of 365.25 days).
+        innovations: density of the innovations, the errors of one-step predictions in deviations of the filter.
+            ``"gaussian"`` is that of the system above, under which a jump costs its square. The others are innovations
+            forms (Harvey 1989, section 3.3): the recursions of the filter stay, and ``p(x_t | x_<t)`` is a multivariate
+            Student t density around its mean, under which a jump costs its logarithm. ``"t"`` has degrees of freedom
+            (2 to 10) and one scale. Under ``"beta-t-egarch"`` the scale follows past innovations too: its logarithm
+            moves by a multiple of the score of the t density, at least 0.02 (Harvey and Chakravarty 2008,
+            *Beta-t-(E)GARCH*, of unit persistence), and stays where nothing is observed. Predictions of one step are
+            exact, those of several steps are made of drawn paths.
 
     ``training`` is a ``training.EMTraining``, which says where the fit writes checkpoints and from where it resumes: EM
     continues at the step it had reached; the fit of a structure is repeated with the evaluations that the checkpoint
     stores. The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds
     out nothing. With targets y, EM maximises p(x, y), and ``history_`` reports this joint likelihood.
+
+    If ``innovations`` are not Gaussian, ``fit`` estimates the system as if they were, and ``history_`` reports this.
+    Then two or three numbers are estimated that make the innovations of the training sequences most probable, with the
+    system held fixed. ``innovations_`` has them as ``degrees_of_freedom``, ``scale`` (in deviations of the filter) and
+    ``gain`` (0 under ``"t"``); it is None if innovations are Gaussian. ``filter``, ``smooth``, ``components``,
+    ``input_effects`` and ``diffuse_log_prob`` are always those of the Gaussian system.
 
     Attributes, in raw units but for the states, which have units of their own (under a ``structure`` those of the
     series): ``transition_ (K, K)``, ``state_covariance_ (K, K)``, ``observation_matrix_ (D, K)``, ``intercept_ (D,)``,
@@ -468,15 +482,19 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
             else:
                 moments = e_step(best.parameters, form, share).first_states.summed_over_processes().moments()
             self.parameters_ = form.learned_start(best.parameters, *moments)
-        self.innovations_ = self._fitted_innovations(corpus)
+        self.innovations_, hits = self._fitted_innovations(corpus)
+        self.observation_ = self._default_observation("vectors")  # a warm start may go on from other innovations
         self.history_ = best.history_with(validation=self._held_out_score(validation))
+        self.history_.loc[self.history_.index[-1:], "floor_hits"] += hits
 
-    def _fitted_innovations(self, corpus: SystemData) -> StudentTInnovations | None:
-        """Return the density of the innovations of the fitted system; None if it is Gaussian."""
+    def _fitted_innovations(self, corpus: SystemData) -> tuple[StudentTInnovations | None, int]:
+        """Return the density of the innovations of the fitted system, None if it is Gaussian, and its floor hits."""
         if self.innovations == "gaussian":
-            return None
+            return None, 0
         steps = InnovationSteps.of(self.parameters_, self._form(), corpus)
-        return StudentTInnovations.fitted(self.innovations, steps, corpus.weights, self.encoding_.size)
+        follows = self.innovations == "beta-t-egarch"
+        fitted = StudentTInnovations.fitted(steps, corpus.weights, self.encoding_.size, follows=follows)
+        return fitted, fitted.floor_hits(steps)
 
     def _check_enough_values(self, form: Form, corpus: SystemData) -> None:
         """Raise ``ValueError`` if the structure has more numbers to fit than ``corpus`` has observed values."""

@@ -63,6 +63,43 @@ class MultivariateStudentT(Observation):
         degrees = output_parameters[..., -1].clamp(math.log(LEAST_DEGREES), math.log(MOST_DEGREES)).exp()
         return output_parameters[..., :size], output_parameters[..., size:-1], degrees
 
+    def scaled(self, output_parameters: Tensor, log_scale: Tensor) -> Tensor:
+        """Return the parameters of densities whose scale matrices are multiplied by ``e^(2 log_scale)``, ``(..., P)``.
+
+        Args:
+            output_parameters: the P parameters of each density, ``(..., P)``.
+            log_scale: half the logarithm of each factor, ``(...)``.
+        """
+        location, shape, _ = self.unpack(output_parameters)
+        size, log_scale = location.shape[-1], log_scale.unsqueeze(-1)
+        shape = torch.cat([shape[..., :size] - log_scale, shape[..., size:] * torch.exp(-log_scale)], -1)
+        return torch.cat([location, shape, output_parameters[..., -1:]], -1)
+
+    def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
+        """Return the parameters ``(..., P)`` of the normalised powers ``p^(1/temperature)`` of t densities p.
+
+        They are t densities with ``(ν + D) / temperature - D`` degrees of freedom, where ν are the degrees of freedom
+        before and D is the number of features.
+
+        Args:
+            output_parameters: the P parameters of each density, ``(..., P)``.
+            temperature: a number above 0; below 1 densities become sharper, above 1 flatter.
+
+        Raises:
+            ValueError: if fewer than 0.5 degrees of freedom would be left.
+        """
+        location, _, nu = self.unpack(output_parameters)
+        size = location.shape[-1]
+        degrees = (nu + size) / temperature - size
+        if not bool((degrees >= LEAST_DEGREES).all()):
+            raise ValueError(
+                f"temperature {temperature:g} leaves a t density of {size} features and {float(nu.min()):.3g} degrees "
+                f"of freedom {float(degrees.min()):.3g}, and fewer than {LEAST_DEGREES} are not supported; pass a "
+                "lower one"
+            )
+        moved = self.scaled(output_parameters, 0.5 * (nu.log() - degrees.log()))
+        return torch.cat([moved[..., :-1], degrees.log().unsqueeze(-1).to(moved)], -1)
+
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         location, shape, nu = self.unpack(output_parameters)
         at_location = torch.where(torch.isnan(x), x, location)
