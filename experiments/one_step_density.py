@@ -6,8 +6,8 @@ whose deviation is estimated again at each step. ``worst`` is the lowest of all 
 lie so far below the walk, ``ahead`` is the share of series above it.
 
 Autoregressions of two steps with the default background and without; on levels, on what ``AutoSeries`` chooses, and
-divided by the deviation so far (``RunningScale``); and an LSTM of 400 training steps, with its default background and
-without.
+divided by the deviation so far (``RunningScale``); a linear-Gaussian system with each density of its innovations; and an
+LSTM of 400 training steps, with its default background and without.
 """
 
 from __future__ import annotations
@@ -41,6 +41,12 @@ MODELS: dict[str, Callable[[], sm.SequenceModel]] = {
     "AR(2), AutoSeries": lambda: autoregression(sm.encodings.AutoSeries()),
     "AR(2), AutoSeries, no background": lambda: autoregression(sm.encodings.AutoSeries(), background=0.0),
     "AR(2), RunningScale(20)": lambda: autoregression(sm.encodings.RunningScale(20)),
+    "LinearGaussian": sm.LinearGaussian,
+    "LinearGaussian, t": lambda: sm.LinearGaussian(innovations="t"),
+    "LinearGaussian, beta-t-egarch": lambda: sm.LinearGaussian(innovations="beta-t-egarch"),
+    "LinearGaussian, beta-t-egarch, AutoSeries": lambda: sm.LinearGaussian(
+        innovations="beta-t-egarch", encoding=sm.encodings.AutoSeries()
+    ),
     "LSTM": lambda: sm.LSTM(max_steps=400),
     "LSTM, no background": lambda: sm.LSTM(max_steps=400, observation=FOUR),
 }
