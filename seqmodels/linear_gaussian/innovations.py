@@ -18,11 +18,11 @@ from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 
 InnovationsType = Literal["gaussian", "t", "beta-t-egarch"]
 N_PARAMETERS: dict[InnovationsType, int] = {"gaussian": 0, "t": 2, "beta-t-egarch": 3}
-# Gaussian data lose 0.005 nats a step under 10 degrees of freedom, and few training steps cannot tell them from more;
-# below 2 there is no variance.
-DEGREES = 2.0, 10.0
-# A scale that follows costs half its gain in nats a step where the true one is constant. It does follow under the
-# smallest gain, whose memory is 25 steps, also where the training sequences gave no reason to.
+LEAST_DEGREES = 2.0  # below which there is no variance
+# At most, for each feature: few training steps cannot tell more, and Gaussian data lose no more than 0.006 nats a step.
+DEGREES_OF_A_FEATURE = 10.0
+# A scale that follows costs less than half its gain in nats a step where the true one is constant. It does follow under
+# the smallest gain, whose memory is 25 steps, also where the training sequences gave no reason to.
 GAINS = 0.02, 1.0
 LEAST_SCALE = 1e-2  # in deviations of the filter: repeated values would make the density unbounded
 LARGEST_LOG_SCALE = 100.0
@@ -87,7 +87,7 @@ class StudentTInnovations:
     of which nothing is observed.
 
     Attributes:
-        degrees_of_freedom: ν, 2 to 10.
+        degrees_of_freedom: ν, 2 to 10 D.
         scale: scale of the t density at the first step of a sequence, in deviations of the Gaussian innovations.
         gain: 0 if the scale is the same at all steps; else 0.02 to 1.
         n_features: number of features D.
@@ -123,7 +123,8 @@ class StudentTInnovations:
         def loss(numbers: np.ndarray) -> float:
             return -float(each @ made(numbers).log_prob(steps)) / each.sum()
 
-        bounds = [np.log(DEGREES), (np.log(LEAST_SCALE), LARGEST_LOG_SCALE), np.log(GAINS)][: 2 + follows]
+        degrees = LEAST_DEGREES, DEGREES_OF_A_FEATURE * n_features
+        bounds = [np.log(degrees), (np.log(LEAST_SCALE), LARGEST_LOG_SCALE), np.log(GAINS)][: 2 + follows]
         results = [
             minimize(loss, np.log([FIRST_DEGREES, 1.0, gain])[: len(bounds)], method="L-BFGS-B", bounds=bounds, tol=TOL)
             for gain in FIRST_GAINS[: 1 + follows]

@@ -151,11 +151,11 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         innovations: density of the innovations, the errors of one-step predictions in deviations of the filter.
             ``"gaussian"`` is that of the system above, under which a jump costs its square. The others are innovations
             forms (Harvey 1989, section 3.3): the recursions of the filter stay, and ``p(x_t | x_<t)`` is a multivariate
-            Student t density around its mean, under which a jump costs its logarithm. ``"t"`` has degrees of freedom
-            (2 to 10) and one scale. Under ``"beta-t-egarch"`` the scale follows past innovations too: its logarithm
-            moves by a multiple of the score of the t density, at least 0.02 (Harvey and Chakravarty 2008,
-            *Beta-t-(E)GARCH*, of unit persistence), and stays where nothing is observed. Predictions of one step are
-            exact, those of several steps are made of drawn paths.
+            Student t density around its mean, under which a jump costs its logarithm. Under ``"t"`` it has degrees of
+            freedom, from 2 to 10 D, and one scale. Under ``"beta-t-egarch"`` the scale follows past innovations too:
+            its logarithm moves by a multiple, at least 0.02, of the score of the t density (Harvey and Chakravarty
+            2008, *Beta-t-(E)GARCH*, of unit persistence), and stays where nothing is observed. Predictions of one step
+            are exact; those of several steps are made of drawn paths.
 
     ``training`` is a ``training.EMTraining``, which says where the fit writes checkpoints and from where it resumes: EM
     continues at the step it had reached; the fit of a structure is repeated with the evaluations that the checkpoint
