@@ -25,7 +25,7 @@ DEGREES_OF_A_FEATURE = 10.0
 # the smallest gain, whose memory is 25 steps, also where the training sequences gave no reason to.
 GAINS = 0.02, 1.0
 LEAST_SCALE = 1e-2  # in deviations of the filter: repeated values would make the density unbounded
-LARGEST_LOG_SCALE = 100.0
+LARGEST_SCALE = 1e40
 TOL = 1e-12  # of the search, in nats a step
 FIRST_DEGREES, FIRST_GAINS = 5.0, (0.05, 0.2)  # from where the search starts
 
@@ -117,16 +117,17 @@ class StudentTInnovations:
         each = np.repeat(weights, steps.lengths)
 
         def made(numbers: np.ndarray) -> StudentTInnovations:
-            log_degrees, log_scale, log_gain = np.append(numbers, -np.inf)[:3]
-            return cls(*map(math.exp, (log_degrees, log_scale, log_gain)), n_features)
+            degrees, scale = np.exp(numbers[:2]).tolist()
+            return cls(degrees, scale, math.exp(numbers[2]) if follows else 0.0, n_features)
 
         def loss(numbers: np.ndarray) -> float:
-            return -float(each @ made(numbers).log_prob(steps)) / each.sum()
+            return -float(each @ made(numbers).log_prob(steps)) / float(each.sum())
 
-        degrees = LEAST_DEGREES, DEGREES_OF_A_FEATURE * n_features
-        bounds = [np.log(degrees), (np.log(LEAST_SCALE), LARGEST_LOG_SCALE), np.log(GAINS)][: 2 + follows]
+        degrees, scales = (LEAST_DEGREES, DEGREES_OF_A_FEATURE * n_features), (LEAST_SCALE, LARGEST_SCALE)
+        bounds = np.log([degrees, scales, GAINS][: 2 + follows])
+        limits = [(float(low), float(high)) for low, high in bounds]
         results = [
-            minimize(loss, np.log([FIRST_DEGREES, 1.0, gain])[: len(bounds)], method="L-BFGS-B", bounds=bounds, tol=TOL)
+            minimize(loss, np.log([FIRST_DEGREES, 1.0, gain])[: len(limits)], method="L-BFGS-B", bounds=limits, tol=TOL)
             for gain in FIRST_GAINS[: 1 + follows]
         ]
         return made(min(results, key=lambda result: float(result.fun)).x)
