@@ -6,15 +6,15 @@ whose deviation is estimated again at each step. ``worst`` is the lowest of all 
 lie so far below the walk, ``ahead`` is the share of series above it.
 
 Autoregressions of two steps with the default background and without; on levels, on what ``AutoSeries`` chooses, and
-divided by the deviation so far (``RunningScale``); and an LSTM of 400 training steps, with its default background and
-without.
+divided by the deviation so far (``RunningScale``); a linear-Gaussian system with each density of its innovations; and
+an LSTM of 400 training steps, with its default background and without.
 """
 
 from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +41,12 @@ MODELS: dict[str, Callable[[], sm.SequenceModel]] = {
     "AR(2), AutoSeries": lambda: autoregression(sm.encodings.AutoSeries()),
     "AR(2), AutoSeries, no background": lambda: autoregression(sm.encodings.AutoSeries(), background=0.0),
     "AR(2), RunningScale(20)": lambda: autoregression(sm.encodings.RunningScale(20)),
+    "LinearGaussian": sm.LinearGaussian,
+    "LinearGaussian, t": lambda: sm.LinearGaussian(innovations="t"),
+    "LinearGaussian, beta-t-egarch": lambda: sm.LinearGaussian(innovations="beta-t-egarch"),
+    "LinearGaussian, beta-t-egarch, AutoSeries": lambda: sm.LinearGaussian(
+        innovations="beta-t-egarch", encoding=sm.encodings.AutoSeries()
+    ),
     "LSTM": lambda: sm.LSTM(max_steps=400),
     "LSTM, no background": lambda: sm.LSTM(max_steps=400, observation=FOUR),
 }
@@ -64,12 +70,12 @@ def columns(folder: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def row(name: str, x: np.ndarray) -> list[dict[str, object]]:
+def row(name: str, x: np.ndarray, models: Sequence[str]) -> list[dict[str, object]]:
     """One row for each model."""
     first = round(KNOWN * len(x))
     walk, rows = random_walk(x, first), list[dict[str, object]]()
-    for model, make in MODELS.items():
-        steps = make().fit([x[:first, None]]).log_prob_steps([x[:, None]])[0][first - len(x) :]
+    for model in models:
+        steps = MODELS[model]().fit([x[:first, None]]).log_prob_steps([x[:, None]])[0][first - len(x) :]
         rows.append({"series": name, "steps": len(x), "model": model, "walk": walk, "score": float(steps.mean())})
     return rows
 
@@ -87,17 +93,25 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="with datasets/, MASS/, statsmodels/ and others")
+    parser.add_argument(
+        "--models", nargs="+", choices=tuple(MODELS), default=list(MODELS), help="others stay as they are"
+    )
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
     rows = list[dict[str, object]]()
     for name, x in columns(given.data).items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            rows += row(name, x)
-        print(name, *(f"{each['score'] - each['walk']:.2f}" for each in rows[-len(MODELS) :]), flush=True)  # type: ignore[operator]
-    frame = pd.DataFrame(rows)
+            rows += row(name, x, given.models)
+        print(name, *(f"{each['score'] - each['walk']:.2f}" for each in rows[-len(given.models) :]), flush=True)  # type: ignore[operator]
     given.out.mkdir(parents=True, exist_ok=True)
-    stamped(frame).to_csv(given.out / "one_step_density.csv", index=False, float_format="%.5g")
+    file = given.out / "one_step_density.csv"
+    old = [pd.read_csv(file)] if file.exists() else []
+    kept = [each[~each["model"].isin(given.models)] for each in old]
+    frame = pd.concat([*kept, stamped(pd.DataFrame(rows))], ignore_index=True)
+    order = {name: i for i, name in enumerate([*MODELS, *frame["series"].unique()])}
+    frame = frame.sort_values(["series", "model"], key=lambda names: names.map(order))
+    frame.to_csv(file, index=False, float_format="%.5g")
     text = markdown(summary(frame))
     (given.out / "one_step_density.md").write_text(text, encoding="utf-8")
     print(text)

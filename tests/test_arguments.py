@@ -133,7 +133,7 @@ MOST_ARGUMENTS = {
     sm.hmm.MarkovSwitchingAR: 24,
     sm.HMMTagger: 16,
     sm.AlignmentHMM: 21,
-    sm.LinearGaussian: 26,
+    sm.LinearGaussian: 27,
     sm.ElmanRNN: 22,
     sm.LSTM: 21,
     sm.GRU: 21,

@@ -213,7 +213,13 @@ def altered_file(folder: str, name: str, place: str, value: Any, path: Path) -> 
         ("next", "mixture-static", "members/1/state", 5, "its 'members/1/state' is not what"),
         ("next", "mixture-static", "model/params/models", [], "a mixture of 0 models cannot have the members"),
         ("next", "dynamic-lstm", "observation/params/n_components", 7, "but the model inside has GaussianMixture"),
-        ("next", "system", "observation/params/n_components", 7, "but a LinearGaussian has one Gaussian"),
+        (
+            "next",
+            "system",
+            "observation/params/n_components",
+            7,
+            "but the prediction of this LinearGaussian is GaussianMixture",
+        ),
     ],
 )
 def test_one_altered_value_is_refused_with_its_place(folder, name, place, value, message, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,16 +16,19 @@ from seqmodels.generation import Prediction, Source, select_rows, stacked_source
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.inference.gaussian.kalman import Gains, SequenceGroup, System, filter_group
 from seqmodels.inference.gaussian.packing import StepPacking
+from seqmodels.linear_gaussian.innovations import StudentTInnovations
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
-from seqmodels.observations import GaussianMixture, Observation
+from seqmodels.observations import GaussianMixture, MultivariateStudentT, Observation
 from seqmodels.observations.gaussian import shape_of_factor
 
 SMALLEST_VARIANCE = 1e-300  # a floor that no variance of a prediction comes near
 
 
-def predicted_by() -> Observation:
-    """Return the observation model of a linear-Gaussian system's predictions: one Gaussian with full covariance."""
-    return GaussianMixture(1, "full", min_covariance=SMALLEST_VARIANCE)
+def predicted_by(*, is_gaussian: bool = True) -> Observation:
+    """Return the observation model of a system's predictions: a Gaussian with full covariance, or a multivariate t."""
+    if is_gaussian:
+        return GaussianMixture(1, "full", min_covariance=SMALLEST_VARIANCE)
+    return MultivariateStudentT(min_covariance=SMALLEST_VARIANCE)
 
 
 State = TypeVar("State")
@@ -42,6 +46,8 @@ class SystemState:
         inputs: standardised inputs of the next step, ``(n, U)``; None until they are given.
         rows: index of the factor of each sequence, ``(n,)``, if there are only f < n different factors; None if each
             sequence has its own or all share one.
+        log_scale: logarithm of the scale of the Student t innovation of the next step, ``(n,)``; None if innovations
+            are Gaussian.
     """
 
     mean: Tensor
@@ -49,6 +55,7 @@ class SystemState:
     filtered: Tensor | None = None
     inputs: Tensor | None = None
     rows: Tensor | None = None
+    log_scale: Tensor | None = None
 
     @property
     def each_factor(self) -> Tensor:
@@ -67,19 +74,26 @@ class SystemState:
 class UnseenSteps(ABC, Generic[State]):
     """A base class of cursors that can move past a step without observing it, and so predict several steps ahead.
 
-    To add one, define ``distribution`` and ``unseen``.
+    To add one, define ``is_gaussian``, ``distribution`` and ``unseen``.
     """
+
+    @property
+    @abstractmethod
+    def is_gaussian(self) -> bool:
+        """True if predictions are Gaussian, and so those of several steps ahead too."""
 
     @abstractmethod
     def distribution(self, state: State) -> Prediction:
-        """Return the Gaussian prediction of the next step, given the steps that ``state`` has read."""
+        """Return the prediction of the next step, given the steps that ``state`` has read."""
 
     @abstractmethod
     def unseen(self, state: State) -> State:
         """Return the state after the next step, if that step is not observed."""
 
     def predictions_ahead(self, state: State, k: int) -> list[Prediction] | None:
-        """Return predictions of the next k steps, a list of k, given only the steps that ``state`` has read."""
+        """Return predictions of the next k steps given only the steps that ``state`` has read; None if not Gaussian."""
+        if not self.is_gaussian:
+            return None
         predictions = []
         for _ in range(k):
             predictions.append(self.distribution(state))
@@ -94,19 +108,28 @@ class SystemCursor(UnseenSteps[SystemState]):
     Attributes:
         matrices: arrays of ``SystemParameters`` by name, and the factors u of its covariances ``uᵀu``, as tensors.
         form: which inputs the system reads.
+        innovations: density of the innovations; None if it is the Gaussian of the filter.
     """
 
     matrices: dict[str, Tensor]
     form: Form
+    innovations: StudentTInnovations | None = None
 
     @classmethod
-    def of(cls, parameters: SystemParameters, form: Form, device: torch.device) -> SystemCursor:
+    def of(
+        cls,
+        parameters: SystemParameters,
+        form: Form,
+        device: torch.device,
+        innovations: StudentTInnovations | None = None,
+    ) -> SystemCursor:
         """Return the cursor of a linear-Gaussian system, with its matrices on ``device``.
 
         Args:
             parameters: matrices of the system.
             form: which inputs the system reads.
             device: device of the tensors.
+            innovations: density of the innovations; None if it is the Gaussian of the filter.
         """
         system = parameters.system
         factors = {
@@ -115,7 +138,11 @@ class SystemCursor(UnseenSteps[SystemState]):
             "initial_factor": system.initial_factor,
         }
         arrays = {**parameters.arrays(), **factors}
-        return cls({name: torch.tensor(array, device=device) for name, array in arrays.items()}, form)
+        return cls({name: torch.tensor(array, device=device) for name, array in arrays.items()}, form, innovations)
+
+    @property
+    def is_gaussian(self) -> bool:
+        return self.innovations is None
 
     @property
     def _reads_inputs(self) -> bool:
@@ -129,7 +156,9 @@ class SystemCursor(UnseenSteps[SystemState]):
             n: number of sequences.
         """
         m = self.matrices
-        state = SystemState(m["initial_mean"].expand(n, -1), m["initial_factor"][None])
+        mean, t = m["initial_mean"].expand(n, -1), self.innovations
+        log_scale = None if t is None else mean.new_full((n,), math.log(t.scale))
+        state = SystemState(mean, m["initial_factor"][None], log_scale=log_scale)
         rows = stacked_sources(source, n)
         for step in rows.unbind(1) if rows is not None else []:
             state = self.advance(state, step)
@@ -152,7 +181,11 @@ class SystemCursor(UnseenSteps[SystemState]):
         s, gain = state.of_each(s), state.of_each(gain)
         white = torch.linalg.solve_triangular(s.mT, residual.unsqueeze(-1), upper=False)  # sᵀ white = e
         here = mean + (gain.mT @ white).squeeze(-1)
-        return SystemState(here @ m["transition"].mT, self._predicted(filtered), here, rows=state.rows)
+        log_scale = state.log_scale
+        if self.innovations is not None and log_scale is not None:
+            log_scale = self.innovations.after(log_scale, white.square().sum((-2, -1)), observed.to(mean).sum(-1))
+        predicted = self._predicted(filtered)
+        return SystemState(here @ m["transition"].mT, predicted, here, rows=state.rows, log_scale=log_scale)
 
     def read(self, state: SystemState, x: Tensor) -> SystemState:
         """Return the state after each of n sequences has read T steps of D features, ``x (n, T, D)``, at once.
@@ -173,8 +206,13 @@ class SystemCursor(UnseenSteps[SystemState]):
         residual = torch.nan_to_num(x.to(state.mean) - self.matrices["intercept"]).transpose(0, 1).reshape(-1, size)
         group = SequenceGroup(np.arange(n), StepPacking.of([n_steps] * n), residual.numpy(), mask)
         means = filter_group(system, gains, group, np.ascontiguousarray(state.mean.numpy()))
-        here = torch.from_numpy(means.filtered[-n:].copy())
-        return SystemState(here @ self.matrices["transition"].mT, torch.from_numpy(gains.following)[None], here)
+        here, log_scale = torch.from_numpy(means.filtered[-n:].copy()), state.log_scale
+        if self.innovations is not None and log_scale is not None:
+            for squares, n_observed in zip(means.squares.reshape(-1, n), group.n_observed.reshape(-1, n), strict=True):
+                each = torch.from_numpy(squares), torch.from_numpy(n_observed)
+                log_scale = self.innovations.after(log_scale, *each)
+        mean, factor = here @ self.matrices["transition"].mT, torch.from_numpy(gains.following)[None]
+        return SystemState(mean, factor, here, log_scale=log_scale)
 
     @cached_property
     def _system(self) -> System:
@@ -183,11 +221,12 @@ class SystemCursor(UnseenSteps[SystemState]):
         return System(*moves, *seen, m["initial_mean"], m["initial_factor"])
 
     def unseen(self, state: SystemState) -> SystemState:
-        mean = self._mean(state)
-        return SystemState(mean @ self.matrices["transition"].mT, self._predicted(state.factor), mean, rows=state.rows)
+        mean, predicted = self._mean(state), self._predicted(state.factor)
+        moved = mean @ self.matrices["transition"].mT
+        return SystemState(moved, predicted, mean, rows=state.rows, log_scale=state.log_scale)
 
     def distribution(self, state: SystemState) -> Prediction:
-        """Return the Gaussian prediction of the next step, given the steps that ``state`` has read.
+        """Return the prediction of the next step, a Gaussian or a t density, given the steps that ``state`` has read.
 
         Raises:
             ValueError: the system reads inputs, and those of the next step have not been given (``given``).
@@ -199,11 +238,16 @@ class SystemCursor(UnseenSteps[SystemState]):
         upper = torch.linalg.qr(torch.linalg.solve_triangular(s, unit, upper=True).mT).R
         lower = (upper * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-1)).mT
         shape = state.of_each(shape_of_factor(lower)).expand(len(expected), -1)
-        table = torch.cat([expected.new_zeros(len(expected), 1), expected, shape], 1)
+        if self.innovations is None or state.log_scale is None:
+            table = torch.cat([expected.new_zeros(len(expected), 1), expected, shape], 1)
+        else:
+            log_degrees = expected.new_full((len(expected), 1), math.log(self.innovations.degrees_of_freedom))
+            unscaled = torch.cat([expected, shape, log_degrees], 1)
+            table = MultivariateStudentT().scaled(unscaled, state.log_scale)
         return Prediction(self._observation, table.unsqueeze(1), None, None, None)
 
     def predictions_ahead(self, state: SystemState, k: int) -> list[Prediction] | None:
-        if self._reads_inputs or len(state.factor) > 1:
+        if not self.is_gaussian or self._reads_inputs or len(state.factor) > 1:
             return super().predictions_ahead(state, k)
         n, each = len(state.mean), [state]
         for _ in range(k - 1):
@@ -225,7 +269,7 @@ class SystemCursor(UnseenSteps[SystemState]):
 
     @cached_property
     def _observation(self) -> Observation:
-        return predicted_by()
+        return predicted_by(is_gaussian=self.is_gaussian)
 
     def _mean(self, state: SystemState) -> Tensor:
         """Return the mean of the next hidden state of n sequences, ``(n, K)``, with the effect of inputs.

@@ -29,7 +29,8 @@ from seqmodels.inference.gaussian.kalman import (
 )
 from seqmodels.inference.gaussian.missing import log_probs_of_block
 from seqmodels.inference.gaussian.packing import StepPacking
-from seqmodels.linear_gaussian.cursor import SystemCursor
+from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
+from seqmodels.linear_gaussian.innovations import N_PARAMETERS, InnovationSteps, InnovationsType, StudentTInnovations
 from seqmodels.linear_gaussian.input_effects import SlopesOfInputs
 from seqmodels.linear_gaussian.learning.banded_arima import BandedARIMA
 from seqmodels.linear_gaussian.learning.em import SystemEM, SystemObjective, SystemStore
@@ -62,6 +63,8 @@ from seqmodels.linear_gaussian.time_gaps import SystemCursorOverGaps, gaps_of
 from seqmodels.linear_gaussian.time_grid import SystemCursorOnGrid, places_of, values_on_grid
 from seqmodels.linear_gaussian.timed_cursor import TimedSystemCursor
 from seqmodels.model.fitting import checked_data, resolved_choices
+from seqmodels.observations import Observation
+from seqmodels.sequences import Kind
 from seqmodels.sequences.times import DateUnit
 from seqmodels.training import (
     Callback,
@@ -145,11 +148,25 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
             the fitted numbers.
         date_unit: unit of ``time_step`` where times are dates: ``"s"``, ``"min"``, ``"h"``, ``"D"``, ``"W"`` or ``"Y"``
             (of 365.25 days).
+        innovations: density of the innovations, the errors of one-step predictions in deviations of the filter.
+            ``"gaussian"`` is that of the system above, under which a jump costs its square. The others are innovations
+            forms (Harvey 1989, section 3.3): the recursions of the filter stay, and ``p(x_t | x_<t)`` is a multivariate
+            Student t density around its mean, under which a jump costs its logarithm. Under ``"t"`` it has degrees of
+            freedom, from 2 to 10 D, and one scale. Under ``"beta-t-egarch"`` the scale follows past innovations too:
+            its logarithm moves by a multiple, at least 0.02, of the score of the t density (Harvey and Chakravarty
+            2008, *Beta-t-(E)GARCH*, of unit persistence), and stays where nothing is observed. Predictions of one step
+            are exact; those of several steps are made of drawn paths.
 
     ``training`` is a ``training.EMTraining``, which says where the fit writes checkpoints and from where it resumes: EM
     continues at the step it had reached; the fit of a structure is repeated with the evaluations that the checkpoint
     stores. The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds
     out nothing. With targets y, EM maximises p(x, y), and ``history_`` reports this joint likelihood.
+
+    If ``innovations`` are not Gaussian, ``fit`` estimates the system as if they were, and ``history_`` reports this.
+    Then two or three numbers are estimated that make the innovations of the training sequences most probable, with the
+    system held fixed. ``innovations_`` has them as ``degrees_of_freedom``, ``scale`` (in deviations of the filter) and
+    ``gain`` (0 under ``"t"``); it is None if innovations are Gaussian. ``filter``, ``smooth``, ``components``,
+    ``input_effects`` and ``diffuse_log_prob`` are always those of the Gaussian system.
 
     Attributes, in raw units but for the states, which have units of their own (under a ``structure`` those of the
     series): ``transition_ (K, K)``, ``state_covariance_ (K, K)``, ``observation_matrix_ (D, K)``, ``intercept_ (D,)``,
@@ -180,6 +197,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
     observation_inputs: Sequence[str] | bool | None = None
     time_step: float | None = None
     date_unit: DateUnit = "D"
+    innovations: InnovationsType = "gaussian"
     training: EMTraining = field(default_factory=EMTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
@@ -321,11 +339,11 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @property
     def n_parameters_(self) -> int:
-        structure = self._structure()
+        structure, n = self._structure(), N_PARAMETERS[self.innovations]
         if structure is not None:  # and its diffuse first states
-            return len(StructuralNumbers(structure, self._form()).start(0, 0)) + int(structure.diffuse().sum())
+            return n + len(StructuralNumbers(structure, self._form()).start(0, 0)) + int(structure.diffuse().sum())
         D, K = self.parameters_.observation.shape
-        return self._form().n_parameters(K, D)
+        return n + self._form().n_parameters(K, D)
 
     @property
     def n_states_(self) -> int:
@@ -353,17 +371,20 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         read = [*chosen_inputs(self.state_inputs, names), *chosen_inputs(self.observation_inputs, names)]
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
+    def _default_observation(self, kind: Kind) -> Observation:
+        gaussian = super()._default_observation(kind)
+        return gaussian if self.innovations == "gaussian" else predicted_by(is_gaussian=False)
+
     def _size_within(self, n_parameters: int, data: Data) -> int | None:
         if self.structure is not None:  # which says how many states there are
             return None
-        return self._largest_n_states(
-            n_parameters, data, lambda like, k: like._form().n_parameters(k, like.encoding_.size)
-        )
+        n = n_parameters - N_PARAMETERS[self.innovations]
+        return self._largest_n_states(n, data, lambda like, k: like._form().n_parameters(k, like.encoding_.size))
 
     def _check_hyperparameters(self) -> None:
         choices = {
             **{"start": Start, "observation_noise": NoiseType},
-            **{"transition": TransitionType, "state_noise": StateNoiseType},
+            **{"transition": TransitionType, "state_noise": StateNoiseType, "innovations": InnovationsType},
         }
         self._check_arguments_of_fit(
             (("n_states", 1), ("n_init", 1), ("max_iter", 0)),
@@ -461,7 +482,19 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
             else:
                 moments = e_step(best.parameters, form, share).first_states.summed_over_processes().moments()
             self.parameters_ = form.learned_start(best.parameters, *moments)
+        self.innovations_, hits = self._fitted_innovations(corpus)
+        self.observation_ = self._default_observation("vectors")  # a warm start may go on from other innovations
         self.history_ = best.history_with(validation=self._held_out_score(validation))
+        self.history_.loc[self.history_.index[-1:], "floor_hits"] += hits
+
+    def _fitted_innovations(self, corpus: SystemData) -> tuple[StudentTInnovations | None, int]:
+        """Return the density of the innovations of the fitted system, None if it is Gaussian, and its floor hits."""
+        if self.innovations == "gaussian":
+            return None, 0
+        steps = InnovationSteps.of(self.parameters_, self._form(), corpus)
+        follows = self.innovations == "beta-t-egarch"
+        fitted = StudentTInnovations.fitted(steps, corpus.weights, self.encoding_.size, follows=follows)
+        return fitted, fitted.floor_hits(steps)
 
     def _check_enough_values(self, form: Form, corpus: SystemData) -> None:
         """Raise ``ValueError`` if the structure has more numbers to fit than ``corpus`` has observed values."""
@@ -523,6 +556,12 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         places = self._places(examples)
         corpus, steps = self._corpus(examples), [np.empty(0)] * len(examples)
+        if self.innovations_ is not None:
+            of_all = InnovationSteps.of(self.parameters_, self._form(), corpus)
+            ends = np.cumsum(of_all.lengths)[:-1]
+            for i, each in enumerate(np.split(self.innovations_.log_prob(of_all), ends)):
+                steps[i] = each[len(each) - len(examples[i].values) :] if places is None else each[places[i]]
+            return steps
         system, summed = self.parameters_.system, set[int]()
         for i, each in self._steps_of_arima(corpus).items():
             steps[i] = each[len(each) - len(examples[i].values) :] if places is None else each[places[i]]
@@ -568,6 +607,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
     def _with_floor(self, factor: float) -> Self:
         floored = super()._with_floor(factor)
         floored.min_covariance = factor * self.min_covariance
+        floored.innovations_ = self.innovations_ and self.innovations_.with_floor(factor)
         form, covariance = self._form(), self.parameters_.observation_covariance
         if form.floor_hits(covariance):
             values, vectors = np.linalg.eigh(covariance)
@@ -605,8 +645,8 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
     def cursor(self, n_steps: int | None = None) -> SystemCursor | TimedSystemCursor:
         self._setting()
         if self.time_step is not None and self._is_continuous:
-            return SystemCursorOverGaps.of(self.parameters_, self._form(), self._device())
-        cursor = SystemCursor.of(self.parameters_, self._form(), self._device())
+            return SystemCursorOverGaps.of(self.parameters_, self._form(), self._device(), self.innovations_)
+        cursor = SystemCursor.of(self.parameters_, self._form(), self._device(), self.innovations_)
         return cursor if self.time_step is None else SystemCursorOnGrid(cursor)
 
     # -- states of given sequences -------------------------------------------------------------------------
@@ -900,13 +940,20 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         is_diagonal = not (R - np.diag(np.diagonal(R))).any()
         model = made_with(cls, {"observation_noise": "diag" if is_diagonal else "full", **options}, n_states=K)
         of_times = None if model._times_in is None else InputScaling.of_times(model._times_in, model._time_step)
+        if model.innovations != "gaussian":
+            raise ValueError(
+                f"innovations is {model.innovations!r}, whose degrees of freedom are estimated from data; leave it "
+                "'gaussian', then call set_params(innovations=..., warm_start=True, max_iter=0) and fit, which keeps "
+                "these parameters"
+            )
         model._set_fitted(parameters, D, of_times)
-        model.numbers_ = None
+        model.numbers_ = model.innovations_ = None
         return model
 
     def _state(self) -> dict[str, Any]:
         numbers = {} if self.numbers_ is None else {"numbers": self.numbers_}
-        return {**self.parameters_.arrays(), **numbers}
+        innovations = {} if self.innovations_ is None else {"innovations": self.innovations_.numbers()}
+        return {**self.parameters_.arrays(), **numbers, **innovations}
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._check_observation()
@@ -916,7 +963,10 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         form, structure = self._form(), self._structure()
         K, n_inputs = self.n_states_, (len(form.state_inputs), len(form.observation_inputs))
         self.parameters_ = SystemParameters.from_arrays(state, K, self.encoding_.size, n_inputs)
-        self.numbers_ = None
+        self.numbers_ = self.innovations_ = None
+        if self.innovations != "gaussian":
+            numbers = array_of(state, "innovations", np.float64, (3,))
+            self.innovations_ = StudentTInnovations.of_numbers(numbers, self.encoding_.size)
         if structure is not None:
             n = len(StructuralNumbers(structure, form).start(0, 0))
             self.numbers_ = check_between("numbers", array_of(state, "numbers", np.float64, (n,)), -np.inf)

@@ -162,15 +162,19 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
         import pandas as pd
 
         encoding: Encoding = Features("reals").identity(n_features)
-        setting = Setting.from_fitted(encoding, predicted_by(), "given", conditional=False)
+        setting = Setting.from_fitted(encoding, self._default_observation("vectors"), "given", conditional=False)
         apply_setting(self, setting.with_inputs(times))
         self.parameters_, self.history_ = parameters, pd.DataFrame()
         self.converged_, self.fit_seconds_ = True, 0.0
 
     def _check_observation(self) -> None:
-        """Raise ``ValueError`` if a file's ``observation`` is not the single Gaussian that the system predicts."""
-        if repr(self.observation_) != repr(predicted_by()):
-            raise ValueError(f"its observation is {self.observation_!r}, but a {type(self).__name__} has one Gaussian")
+        """Raise ``ValueError`` if a file's ``observation`` is not the density that the system predicts."""
+        expected = self._default_observation("vectors")
+        if repr(self.observation_) != repr(expected):
+            raise ValueError(
+                f"its observation is {self.observation_!r}, but the prediction of this {type(self).__name__} is "
+                f"{expected!r}"
+            )
 
     # -- parameters in raw units ---------------------------------------------------------------------------
 

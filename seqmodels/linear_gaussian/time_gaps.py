@@ -15,6 +15,7 @@ from torch import Tensor
 from seqmodels.encodings.examples import Example
 from seqmodels.inference.gaussian.kalman import factors_of
 from seqmodels.linear_gaussian.cursor import SystemCursor, SystemState
+from seqmodels.linear_gaussian.innovations import StudentTInnovations
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 from seqmodels.linear_gaussian.structures import ContinuousProcess
 from seqmodels.linear_gaussian.timed_cursor import TimedSystemCursor
@@ -57,18 +58,25 @@ class SystemCursorOverGaps(TimedSystemCursor):
     process: ContinuousProcess
 
     @classmethod
-    def of(cls, parameters: SystemParameters, form: Form, device: torch.device) -> SystemCursorOverGaps:
+    def of(
+        cls,
+        parameters: SystemParameters,
+        form: Form,
+        device: torch.device,
+        innovations: StudentTInnovations | None = None,
+    ) -> SystemCursorOverGaps:
         """Return the cursor of a system in continuous time, with its matrices on ``device``.
 
         Args:
             parameters: matrices of the system, with a ``process``.
             form: which inputs the system reads.
             device: device of the tensors.
+            innovations: density of the innovations; None if it is the Gaussian of the filter.
         """
         assert parameters.process is not None, "else steps are on a grid"
         K = len(parameters.transition)
         still = replace(parameters, transition=np.eye(K), state_covariance=np.zeros((K, K)))
-        return cls(SystemCursor.of(still, form, device), parameters.process)
+        return cls(SystemCursor.of(still, form, device, innovations), parameters.process)
 
     def at_time(self, after_last: SystemState, last: Tensor, time: Tensor) -> SystemState:
         gaps = time - last

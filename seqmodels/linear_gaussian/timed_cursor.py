@@ -43,6 +43,10 @@ class TimedSystemCursor(UnseenSteps[TimedSystemState]):
 
     cursor: SystemCursor
 
+    @property
+    def is_gaussian(self) -> bool:
+        return self.cursor.is_gaussian
+
     @abstractmethod
     def at_time(self, after_last: SystemState, last: Tensor, time: Tensor) -> SystemState:
         """Return the predicted hidden state of each of n sequences at a given time, from the state after its last step.

@@ -14,6 +14,7 @@ from seqmodels.observations.interval_censored import IntervalCensored
 from seqmodels.observations.intervals import OfIntervals
 from seqmodels.observations.log_normal import LogNormal
 from seqmodels.observations.moment_matching import MomentMatching
+from seqmodels.observations.multivariate_student_t import MultivariateStudentT
 from seqmodels.observations.negative_binomial import NegativeBinomial
 from seqmodels.observations.one_of import OneOf
 from seqmodels.observations.rounded import Rounded
@@ -37,6 +38,7 @@ __all__ = [
     "LinearPrediction",
     "LogNormal",
     "MomentMatching",
+    "MultivariateStudentT",
     "NegativeBinomial",
     "Observation",
     "OfIntervals",

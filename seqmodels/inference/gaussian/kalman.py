@@ -251,12 +251,16 @@ class FilteredMeans:
         predicted: E[z_t | x_1 .. x_t-1], ``(N, K)``.
         filtered: E[z_t | x_1 .. x_t], ``(N, K)``.
         log_prob: log p(x_t | x_<t) in nats, ``(N,)``.
+        squares: sum of the squares of the standardised innovations, ``(N,)``.
+        log_det: logarithm of the determinant of s, where ``sᵀs`` is the covariance of the innovation, ``(N,)``.
     """
 
     innovations: np.ndarray
     predicted: np.ndarray
     filtered: np.ndarray
     log_prob: np.ndarray
+    squares: np.ndarray
+    log_det: np.ndarray
 
 
 def filter_group(system: System, gains: Gains, group: SequenceGroup, mean: np.ndarray | None = None) -> FilteredMeans:
@@ -284,7 +288,8 @@ def filter_group(system: System, gains: Gains, group: SequenceGroup, mean: np.nd
     squares = np.einsum("nd,nd->n", innovations, innovations)
     steps = np.minimum(np.arange(group.packing.n_steps), len(gains.log_det) - 1)
     log_det = np.repeat(gains.log_det[steps], group.packing.counts)
-    return FilteredMeans(innovations, predicted, filtered, -0.5 * (squares + LOG_2PI * group.n_observed) - log_det)
+    log_prob = -0.5 * (squares + LOG_2PI * group.n_observed) - log_det
+    return FilteredMeans(innovations, predicted, filtered, log_prob, squares, log_det)
 
 
 def smooth_group(gains: Gains, group: SequenceGroup, filtered: FilteredMeans) -> np.ndarray:

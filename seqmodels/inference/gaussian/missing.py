@@ -130,6 +130,22 @@ def log_probs_of_block(system: System, intercept: np.ndarray, block: MissingBloc
     return _filtered(system, intercept, block, keeps=False)[1].log_prob
 
 
+def innovations_of_block(system: System, intercept: np.ndarray, block: MissingBlock) -> tuple[np.ndarray, np.ndarray]:
+    """Return the squares of the standardised innovations and the log-determinants of their factors, both ``(T, m)``.
+
+    Squares are summed over the observed features of a step. The factor of a step is s, where ``sᵀs`` is the covariance
+    of the innovation of the observed features. Beyond the last step of a sequence both are 0.
+
+    Args:
+        system: matrices of the system, whose observation noise must be diagonal.
+        intercept: vector that is added to every observation, ``(D,)``.
+        block: the sequences.
+    """
+    by_error, precision = _filtered(system, intercept, block, keeps=False)[1].errors.transpose(2, 0, 1, 3)
+    precision = np.where(precision > 0, precision, 1.0)
+    return (by_error**2 / precision).sum(1), -0.5 * np.log(precision).sum(1)
+
+
 def sums_of_block(system: System, intercept: np.ndarray, block: MissingBlock) -> SmoothedSums:
     """Return the E-step of a block of sequences: sums of expectations of their states given all values.
 
