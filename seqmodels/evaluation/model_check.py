@@ -1,7 +1,7 @@
 """``check``: pseudo-residuals of a fitted model, their statistics beside those of simulations, and findings in words.
 
-The pseudo-residual of a value is ``r = Φ^-1(u)`` with ``u = P(X_td <= x_td | what is given)``. If the model is right and
-the past is given, the residuals of a feature with a density are independent and standard normal (Rosenblatt 1952).
+The pseudo-residual of a value is ``r = Φ^-1(u)`` with ``u = P(X_td <= x_td | what is given)``. If the model is right
+and the past is given, residuals of a feature with a density are independent and standard normal (Rosenblatt 1952).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 from seqmodels.common.display import html_table
 from seqmodels.common.parameters import PositiveInt, Seed, checked
-from seqmodels.encodings.examples import Example, without_past
+from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import in_float64, squares_exceed_float32
 from seqmodels.encodings.raw_data import Data
 from seqmodels.generation import Prediction
@@ -106,7 +106,7 @@ class ModelCheck:
             raise ValueError(f"there is no feature {feature!r}; there are {', '.join(map(repr, names))}")
         column = names.index(feature)
         of_feature = (frame[frame["feature"] == feature] for frame in (self.quantiles, self.autocorrelations))
-        return plot_residuals(feature, [each[:, column] for each in self.residuals], *of_feature, ax)
+        return plot_residuals(_in_words(feature), [each[:, column] for each in self.residuals], *of_feature, ax)
 
     def __repr__(self) -> str:
         return "\n".join([self._head(), self._shown().to_string(float_format="%.3g"), *self._sentences()])
@@ -324,7 +324,7 @@ def _normal_like(residuals: Sequence[np.ndarray], generator: np.random.Generator
 
 
 def _drawn(model: SequenceModel, data: Data, n: int, random_state: int) -> Iterator[Data]:
-    """Yield ``n`` data sets drawn from the model, with the lengths, pasts, inputs, times and missing values of the data.
+    """Yield ``n`` data sets of the model's own, with the lengths, pasts, inputs, times and missing values of it.
 
     Args:
         model: a fitted model.
@@ -388,27 +388,31 @@ class _Statistics:
 
     @classmethod
     def of(cls, residuals: Sequence[np.ndarray], n_lags: int) -> _Statistics:
-        from scipy import special, stats
+        from scipy import special
 
         between = np.full((n_lags, residuals[0].shape[1]), np.nan)  # so that no pair spans two sequences
-        r = np.concatenate([part for each in residuals for part in (each, between)])  # (N, D)
+        r = np.ascontiguousarray(np.concatenate([part for each in residuals for part in (each, between)]).T)  # (D, N)
         is_seen = ~np.isnan(r)
-        n = is_seen.sum(0)
+        n = is_seen.sum(1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            mean = np.where(is_seen, r, 0.0).sum(0) / n
-            centred = np.where(is_seen, r - mean, 0.0)
-            second, third, fourth = ((centred**k).sum(0) / n for k in (2, 3, 4))
+            mean = np.where(is_seen, r, 0.0).sum(1) / n
+            centred = np.where(is_seen, r - mean[:, None], 0.0)
+            squares = np.square(centred)
+            second, third, fourth = (np.einsum("dn,dn->d", squares, x) / n for x in (is_seen, centred, squares))
             shape = {"skewness": third / second**1.5, "kurtosis": fourth / second**2 - 3}
         moments = {"n": n, "mean": mean, "deviation": np.sqrt(second), **shape}
         of_r, n_pairs = autocorrelations(r, n_lags)
-        of_squares, _ = autocorrelations(r**2, n_lags)
+        of_squares, _ = autocorrelations(np.square(r), n_lags)
         boxes = {"ljung_box": ljung_box(of_r, n_pairs, n), "squares_ljung_box": ljung_box(of_squares, n_pairs, n)}
-        ordered = [np.sort(column[seen]) for column, seen in zip(r.T, is_seen.T, strict=True)]
+        ordered = [np.sort(column[seen]) for column, seen in zip(r, is_seen, strict=True)]
         distance = np.array([anderson_darling(each) for each in ordered])
-        p_values = {name: np.where(np.isnan(q), np.nan, stats.chi2.sf(q, max(1, n_lags))) for name, q in boxes.items()}
+        p_values = {name: special.chdtrc(max(1, n_lags), q) for name, q in boxes.items()}
         end = np.log(2.0 * np.maximum(n, 1) - 1)  # log-odds of the last of n points at (i - 1/2) / n
         levels = special.expit(np.linspace(-1, 1, N_QUANTILES)[:, None] * end)
-        of_levels = [np.quantile(x, q) if len(x) else q * np.nan for x, q in zip(ordered, levels.T, strict=True)]
+        of_levels = [
+            np.interp(q * (len(x) - 1), np.arange(len(x)), x) if len(x) else q * np.nan
+            for x, q in zip(ordered, levels.T, strict=True)
+        ]
         return cls(
             moments,
             {"anderson_darling": distance, **boxes},
@@ -421,24 +425,24 @@ class _Statistics:
 
 
 def autocorrelations(x: np.ndarray, n_lags: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the autocorrelations of each of D columns at lags 1 to L, ``(L, D)``, and their numbers of pairs.
+    """Return the autocorrelations of each of D rows at lags 1 to L, ``(L, D)``, and their numbers of pairs.
 
     The autocovariance at a lag is the mean product over the pairs of values that are both there.
 
     Args:
-        x: values, ``(N, D)``, NaN where there is none.
+        x: values, ``(D, N)``, NaN where there is none.
         n_lags: L.
     """
     is_seen = ~np.isnan(x)
-    n_pairs = np.zeros((n_lags, x.shape[1]))
-    products = np.zeros((n_lags, x.shape[1]))
+    shape = n_lags, len(x)
+    n_pairs, products = np.zeros(shape), np.zeros(shape)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(is_seen, x, 0.0).sum(0) / is_seen.sum(0)
+        mean = np.where(is_seen, x, 0.0).sum(1, keepdims=True) / is_seen.sum(1, keepdims=True)
         centred = np.where(is_seen, x - mean, 0.0)
         for k in range(1, n_lags + 1):
-            products[k - 1] = (centred[k:] * centred[:-k]).sum(0)
-            n_pairs[k - 1] = (is_seen[k:] & is_seen[:-k]).sum(0)
-        variance = np.square(centred).sum(0) / is_seen.sum(0)
+            products[k - 1] = np.einsum("dn,dn->d", centred[:, k:], centred[:, :-k])
+            n_pairs[k - 1] = (is_seen[:, k:] & is_seen[:, :-k]).sum(1)
+        variance = np.square(centred).sum(1) / is_seen.sum(1)
         return products / n_pairs / variance, n_pairs
 
 
@@ -644,7 +648,7 @@ class _Comparison:
         return f"p = {p:.2g}" if p >= 1e-6 else "p < 1e-06"
 
     def _name(self, d: int) -> str:
-        return f"`{self.names[d]}`"
+        return _in_words(self.names[d])
 
     def _by_feature(self, shared: Mapping[str, np.ndarray], columns: Mapping[str, np.ndarray]) -> pd.DataFrame:
         """Return a frame with rows for each feature in turn, from columns ``(L, D)`` and others of all features."""
@@ -655,6 +659,10 @@ class _Comparison:
             for d, name in enumerate(self.names)
         ]
         return pd.concat(frames, ignore_index=True)
+
+
+def _in_words(name: Any) -> str:
+    return f"`{name}`" if isinstance(name, str) else f"feature {name}"
 
 
 def _mean_and_deviation(each: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
