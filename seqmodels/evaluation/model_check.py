@@ -106,7 +106,9 @@ class ModelCheck:
             raise ValueError(f"there is no feature {feature!r}; there are {', '.join(map(repr, names))}")
         column = names.index(feature)
         of_feature = (frame[frame["feature"] == feature] for frame in (self.quantiles, self.autocorrelations))
-        return plot_residuals(_in_words(feature), [each[:, column] for each in self.residuals], *of_feature, ax)
+        return plot_residuals(
+            _in_words(feature).strip("`"), [each[:, column] for each in self.residuals], *of_feature, ax
+        )
 
     def __repr__(self) -> str:
         return "\n".join([self._head(), self._shown().to_string(float_format="%.3g"), *self._sentences()])
