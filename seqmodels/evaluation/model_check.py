@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 LEAST_PROBABILITY = 2.0**-53  # beside 1, what float64 can tell apart; residuals lie within ±8.2
 MAX_NUMBERS, MAX_ROWS = 1 << 22, 4096  # of output parameters, and of steps, whose cdfs are computed together
-MAX_DRAWN = 10_000_000  # values that are drawn from the model at a time
+MAX_DRAWN = 2_000_000  # values that are drawn from the model at a time
 FEWEST_SIMULATIONS = 20
 N_QUANTILES = 101
 FAR = 3.0  # deviations from which on a moment is named in a finding
@@ -205,8 +206,10 @@ def check(
     if given == "past" and (randomised or not _has_ties(model)):
         simulated = [_Statistics.of(_normal_like(residuals, generator), n_lags) for _ in range(n_simulations)]
     else:
-        drawn = _drawn(model, data, n_simulations, random_state)
-        simulated = [_Statistics.of(pseudo_residuals(model, each, given, uniform), n_lags) for each in drawn]
+        simulated, n = [], len(residuals)
+        for drawn in _drawn(model, data, n_simulations, random_state):
+            of_drawn = pseudo_residuals(model, drawn, given, uniform)
+            simulated += [_Statistics.of(of_drawn[k : k + n], n_lags) for k in range(0, len(of_drawn), n)]
     names = feature_names(data.scored, model.encoding_) if model.encoding_.reads == "vectors" else ["symbol"]
     comparison = _Comparison(list(names), found, simulated, level)
     return ModelCheck(
@@ -326,26 +329,31 @@ def _normal_like(residuals: Sequence[np.ndarray], generator: np.random.Generator
 
 
 def _drawn(model: SequenceModel, data: Data, n: int, random_state: int) -> Iterator[Data]:
-    """Yield ``n`` data sets of the model's own, with the lengths, pasts, inputs, times and missing values of it.
+    """Yield sequences drawn from the model that are as long as those of the data, ``n`` times as many in all.
+
+    They have the pasts, inputs, times and missing values of the data. Each data set that is yielded holds several
+    simulations, one after the other.
 
     Args:
         model: a fitted model.
         data: sequences that the model can read.
-        n: number of data sets.
+        n: number of simulations.
         random_state: seed.
     """
-    scored = data.scored
-    at_once = max(1, MAX_DRAWN // int(sum(np.size(item) for item in scored.items)))
-    seeds = np.random.SeedSequence(random_state).spawn(-(-n // at_once) if n else 0)
-    for k, seed in enumerate(seeds):
-        m = min(at_once, n - k * at_once)
-        of_each = [_draws_like(model, data, i, m, child) for i, child in enumerate(seed.generate_state(len(scored)))]
-        for items in zip(*of_each, strict=True):
-            new = scored.with_items(items, past=scored.past)
-            yield replace(data, X=new) if data.y is None else replace(data, y=new)
+    n_sequences = len(data.scored)
+    at_once = max(1, MAX_DRAWN // int(sum(np.size(item) for item in data.scored.items)))
+    for first in range(0, n, at_once):
+        m = min(at_once, n - first)
+        seeds = np.random.SeedSequence((random_state, first)).generate_state(n_sequences)
+        of_each = [_draws_like(model, data, i, m, int(seed)) for i, seed in enumerate(seeds)]
+        rows = np.tile(np.arange(n_sequences), m)
+        x, y = data.X.take(rows), None if data.y is None else data.y.take(rows)
+        scored = x if y is None else y
+        new = scored.with_items(chain.from_iterable(zip(*of_each, strict=True)), past=scored.past)
+        yield Data(new if y is None else x, None if y is None else new, data.weights[rows])
 
 
-def _draws_like(model: SequenceModel, data: Data, i: int, n: int, seed: Any) -> list[np.ndarray]:
+def _draws_like(model: SequenceModel, data: Data, i: int, n: int, seed: int) -> list[np.ndarray]:
     """Return ``n`` sequences drawn in place of sequence ``i`` of the data, with its past and missing values."""
     scored = data.scored
     item, past = scored.items[i], None if scored.past is None else scored.past[i]
@@ -358,7 +366,7 @@ def _draws_like(model: SequenceModel, data: Data, i: int, n: int, seed: Any) -> 
         options.pop("length", None)
     if data.y is not None:
         options["source"] = data.X.items[i]
-    drawn = model.sample(n, prefix=past, random_state=int(seed), **options)
+    drawn = model.sample(n, prefix=past, random_state=seed, **options)
     own = [np.asarray(each[len(each) - len(item) :]) for each in drawn]
     return [np.where(np.isnan(item), np.nan, each) for each in own] if scored.kind == "vectors" else own
 
