@@ -250,9 +250,9 @@ def pseudo_residuals(
     precise = in_float64(model) if is_large else model
     predictions = precise._step_predictions(read, given_rest=given == "rest")
     if predictions is not None:
-        ranges = [_cdfs_of_steps(model, *each) for each in zip(predictions, read, strict=True)]
+        ranges = [cdfs_of_steps(model, *each) for each in zip(predictions, read, strict=True)]
     elif given == "past":
-        ranges = _cdfs_by_cursor(precise, read)
+        ranges = cdfs_by_cursor(precise, read)
     else:
         raise ValueError(f"the steps of {type(model).__name__} given all others are not known; pass given='past'")
     n_columns = model.encoding_.size if model.observation_.emits == "vectors" else 1
@@ -265,7 +265,7 @@ def pseudo_residuals(
     return residuals
 
 
-def _cdfs_of_steps(model: SequenceModel, prediction: Prediction, example: Example) -> tuple[np.ndarray, np.ndarray]:
+def cdfs_of_steps(model: SequenceModel, prediction: Prediction, example: Example) -> tuple[np.ndarray, np.ndarray]:
     """Return ``P(X < x)`` and ``P(X <= x)`` of each feature at the T steps of an encoded sequence, each ``(T, D)``.
 
     Args:
@@ -287,7 +287,7 @@ def _cdfs_of_steps(model: SequenceModel, prediction: Prediction, example: Exampl
     return below, up_to
 
 
-def _cdfs_by_cursor(model: SequenceModel, examples: Sequence[Example]) -> list[tuple[np.ndarray, np.ndarray]]:
+def cdfs_by_cursor(model: SequenceModel, examples: Sequence[Example]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return ``P(X < x)`` and ``P(X <= x)`` at the T steps of each encoded sequence, ``(T, D)``, step by step."""
     lengths = [len(example.values) for example in examples]
     order = np.argsort(lengths, kind="stable")
@@ -573,8 +573,9 @@ class _Comparison:
     def p_values(self) -> Statistics:
         """The p-value of each test for each feature, ``(D,)``.
 
-        The normal score of the p-value in large samples is compared with mean and deviation of the scores of the
-        simulations, so that the p-values may be smaller than one over their number.
+        It is the share of the simulations and the data together whose statistic is at least that of the data. If that
+        is the data alone, the tail beyond the simulations is that of a normal distribution, fitted to the normal scores
+        of their p-values in large samples.
         """
         from scipy import special
 
@@ -583,10 +584,13 @@ class _Comparison:
 
         if not self.simulated:
             return self.found.p_values
-        result = {}
+        result, least = {}, 1 / (len(self.simulated) + 1)
         for name in TESTS:
-            others = np.stack([scores(each, name) for each in self.simulated])
-            result[name] = special.ndtr(-(scores(self.found, name) - others.mean(0)) / others.std(0, ddof=1))
+            score, others = scores(self.found, name), np.stack([scores(each, name) for each in self.simulated])
+            share = least * (1 + (others >= score).sum(0))
+            tail = special.ndtr(-(score - others.mean(0)) / others.std(0, ddof=1))
+            p = np.where((others < score).all(0), np.minimum(least, tail), share)
+            result[name] = np.where(np.isnan(score), np.nan, p)
         return result
 
     def _ranges(self, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

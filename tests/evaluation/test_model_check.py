@@ -12,10 +12,10 @@ from scipy import stats
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.model_check import (
-    _cdfs_by_cursor,
-    _cdfs_of_steps,
     anderson_darling,
     autocorrelations,
+    cdfs_by_cursor,
+    cdfs_of_steps,
     check,
     ljung_box,
     p_of_anderson_darling,
@@ -234,7 +234,7 @@ class TestOfOtherModels:
         found = residuals(model, x)
         data = Data.of(x)
         examples = model._setting().examples(data)
-        for each, (below, up_to) in zip(found, _cdfs_by_cursor(model, examples), strict=True):
+        for each, (below, up_to) in zip(found, cdfs_by_cursor(model, examples), strict=True):
             np.testing.assert_allclose(each, stats.norm.ppf(0.5 * (below + up_to)), rtol=1e-5, atol=1e-6)
         assert np.concatenate(found).std() == pytest.approx(1.0, abs=0.05)
         past = {"past": [x[0][:20]], "past_inputs": [u[0][:20]]}
@@ -250,9 +250,9 @@ class TestOfOtherModels:
             assert [len(each) for each in found] == [8, 4, 6]
         examples = model._setting().examples(Data.of(x, y))
         together = [
-            _cdfs_of_steps(model, *each) for each in zip(model._step_predictions(examples), examples, strict=True)
+            cdfs_of_steps(model, *each) for each in zip(model._step_predictions(examples), examples, strict=True)
         ]
-        for (_, a), (_, b) in zip(together, _cdfs_by_cursor(model, examples), strict=True):
+        for (_, a), (_, b) in zip(together, cdfs_by_cursor(model, examples), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9)
 
     def test_a_series_that_is_read_as_changes_has_none_in_its_first_frame(self):
