@@ -202,7 +202,7 @@ def check(
     uniform = generator if randomised else None
     residuals = pseudo_residuals(model, data, given, uniform)
     n_lags = min(n_lags, max(map(len, residuals)) - 1)
-    found = _Statistics.of(residuals, n_lags)
+    observed = _Statistics.of(residuals, n_lags)
     if given == "past" and (randomised or not _has_ties(model)):
         simulated = [_Statistics.of(_normal_like(residuals, generator), n_lags) for _ in range(n_simulations)]
     else:
@@ -211,7 +211,7 @@ def check(
             of_drawn = pseudo_residuals(model, drawn, given, uniform)
             simulated += [_Statistics.of(of_drawn[k : k + n], n_lags) for k in range(0, len(of_drawn), n)]
     names = feature_names(data.scored, model.encoding_) if model.encoding_.reads == "vectors" else ["symbol"]
-    comparison = _Comparison(list(names), found, simulated, level)
+    comparison = _Comparison(list(names), observed, simulated, level)
     return ModelCheck(
         residuals,
         comparison.table(),
@@ -367,8 +367,8 @@ def _draws_like(model: SequenceModel, data: Data, i: int, n: int, seed: int) -> 
     if data.y is not None:
         options["source"] = data.X.items[i]
     drawn = model.sample(n, prefix=past, random_state=seed, **options)
-    own = [np.asarray(each[len(each) - len(item) :]) for each in drawn]
-    return [np.where(np.isnan(item), np.nan, each) for each in own] if scored.kind == "vectors" else own
+    steps = [np.asarray(each[len(each) - len(item) :]) for each in drawn]
+    return [np.where(np.isnan(item), np.nan, each) for each in steps] if scored.kind == "vectors" else steps
 
 
 # -- statistics ------------------------------------------------------------------------------------------------
@@ -514,13 +514,13 @@ class _Comparison:
 
     Attributes:
         names: names of the features.
-        found: statistics of the data.
+        observed: statistics of the data.
         simulated: statistics of each simulated data set.
         level: probability of the ranges.
     """
 
     names: list[Any]
-    found: _Statistics
+    observed: _Statistics
     simulated: list[_Statistics]
     level: float
 
@@ -528,31 +528,33 @@ class _Comparison:
         import pandas as pd
 
         columns: dict[str, np.ndarray] = {
-            **self.found.moments,
-            "anderson_darling": self.found.tests["anderson_darling"],
+            **self.observed.moments,
+            "anderson_darling": self.observed.tests["anderson_darling"],
         }
         columns["p_normal"] = self.p_values["anderson_darling"]
         for prefix in ("", "squares_"):
             at_lag_1 = (each[:1] for each in self._ranges(f"{prefix}autocorrelation"))
             for name, rows in zip(("", "_low", "_high"), at_lag_1, strict=True):
                 columns[f"{prefix}autocorrelation{name}"] = rows[0] if len(rows) else np.full(len(self.names), np.nan)
-            columns[f"{prefix}ljung_box"] = self.found.tests[f"{prefix}ljung_box"]
+            columns[f"{prefix}ljung_box"] = self.observed.tests[f"{prefix}ljung_box"]
             columns[f"p_{prefix}ljung_box"] = self.p_values[f"{prefix}ljung_box"]
         return pd.DataFrame(columns, index=pd.Index(self.names, name="feature"))
 
     def autocorrelations(self) -> pd.DataFrame:
-        lags = np.arange(1, len(self.found.n_pairs) + 1)
+        lags = np.arange(1, len(self.observed.n_pairs) + 1)
         names = ("autocorrelation", "low", "high")
         return self._by_feature({"lag": lags}, dict(zip(names, self._ranges("autocorrelation"), strict=True)))
 
     def quantiles(self) -> pd.DataFrame:
-        found, low = self.found, np.full_like(self.found.normal, np.nan)
+        observed, low = self.observed, np.full_like(self.observed.normal, np.nan)
         high = low.copy()
         if self.simulated:
             outside = 0.5 * (1 - self.level)
             each = np.stack([s.quantiles for s in self.simulated])
             low, high = np.quantile(each, [outside, 1 - outside], axis=0)
-        return self._by_feature({}, {"normal": found.normal, "residual": found.quantiles, "low": low, "high": high})
+        return self._by_feature(
+            {}, {"normal": observed.normal, "residual": observed.quantiles, "low": low, "high": high}
+        )
 
     def findings(self) -> tuple[str, ...]:
         """Return a sentence for each test that rejects after Holm's correction, feature by feature."""
@@ -583,10 +585,10 @@ class _Comparison:
             return np.asarray(-special.ndtri(np.clip(each.p_values[name], 1e-300, 1 - LEAST_PROBABILITY)))
 
         if not self.simulated:
-            return self.found.p_values
+            return self.observed.p_values
         result, least = {}, 1 / (len(self.simulated) + 1)
         for name in TESTS:
-            score, others = scores(self.found, name), np.stack([scores(each, name) for each in self.simulated])
+            score, others = scores(self.observed, name), np.stack([scores(each, name) for each in self.simulated])
             share = least * (1 + (others >= score).sum(0))
             tail = special.ndtr(-(score - others.mean(0)) / others.std(0, ddof=1))
             p = np.where((others < score).all(0), np.minimum(least, tail), share)
@@ -597,21 +599,21 @@ class _Comparison:
         """Return autocorrelations at L lags and the ends of their ranges, each ``(L, D)``."""
         centre, deviation = self._expected_correlations(name)
         half = NormalDist().inv_cdf(0.5 + 0.5 * self.level) * deviation
-        return self.found.correlations[name], centre - half, centre + half
+        return self.observed.correlations[name], centre - half, centre + half
 
     def _expected_correlations(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean and deviation of autocorrelations under the model, each ``(L, D)``."""
         if self.simulated:
             return _mean_and_deviation([each.correlations[name] for each in self.simulated])
         with np.errstate(divide="ignore"):
-            return np.zeros_like(self.found.n_pairs), 1 / np.sqrt(self.found.n_pairs)
+            return np.zeros_like(self.observed.n_pairs), 1 / np.sqrt(self.observed.n_pairs)
 
     def _expected_moments(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean and deviation of a moment of the residuals under the model, each ``(D,)``."""
         if self.simulated:
             return _mean_and_deviation([each.moments[name] for each in self.simulated])
         centre, variance = {"mean": (0, 1), "deviation": (1, 0.5), "skewness": (0, 6), "kurtosis": (0, 24)}[name]
-        n = self.found.moments["n"]
+        n = self.observed.moments["n"]
         return np.full(len(n), float(centre)), np.sqrt(variance / n)
 
     def _of_distribution(self, d: int) -> str:
@@ -624,7 +626,7 @@ class _Comparison:
         }
         parts = []
         for name, (above, below) in words.items():
-            value = float(self.found.moments[name][d])
+            value = float(self.observed.moments[name][d])
             centre, deviation = (float(each[d]) for each in self._expected_moments(name))
             if abs(value - centre) > FAR * deviation:
                 parts.append(
