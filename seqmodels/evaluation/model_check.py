@@ -106,10 +106,9 @@ class ModelCheck:
         if feature not in names:
             raise ValueError(f"there is no feature {feature!r}; there are {', '.join(map(repr, names))}")
         column = names.index(feature)
-        of_feature = (frame[frame["feature"] == feature] for frame in (self.quantiles, self.autocorrelations))
-        return plot_residuals(
-            _in_words(feature).strip("`"), [each[:, column] for each in self.residuals], *of_feature, ax
-        )
+        quantiles, correlations = (x[x["feature"] == feature] for x in (self.quantiles, self.autocorrelations))
+        of_feature = [each[:, column] for each in self.residuals]
+        return plot_residuals(_in_words(feature).strip("`"), of_feature, quantiles, correlations, ax)
 
     def __repr__(self) -> str:
         return "\n".join([self._head(), self._shown().to_string(float_format="%.3g"), *self._sentences()])
@@ -189,7 +188,10 @@ def check(
     >>> model = HMM.from_parameters([1.0], [[1.0]], means=[[0.0]], covariances=[[1.0]])
     >>> walk = np.random.default_rng(0).normal(size=(300, 1)).cumsum(0) / 10
     >>> for sentence in check(model, [walk]).findings:
-    ...     print(sentence.partition(":")[0])
+    ...     print(sentence.partition(" at ")[0].partition(" (")[0])
+    The residuals of feature 0 do not have the distribution of the model
+    The residuals of feature 0 are correlated
+    The squared residuals of feature 0 are correlated
     """
     if not 0 < level < 1:
         raise ValueError(f"level is {level}; pass a probability between 0 and 1, such as 0.95")
@@ -207,7 +209,7 @@ def check(
         simulated = [_Statistics.of(_normal_like(residuals, generator), n_lags) for _ in range(n_simulations)]
     else:
         simulated, n = [], len(residuals)
-        for drawn in _drawn(model, data, n_simulations, random_state):
+        for drawn in drawn_data(model, data, n_simulations, random_state):
             of_drawn = pseudo_residuals(model, drawn, given, uniform)
             simulated += [_Statistics.of(of_drawn[k : k + n], n_lags) for k in range(0, len(of_drawn), n)]
     names = feature_names(data.scored, model.encoding_) if model.encoding_.reads == "vectors" else ["symbol"]
@@ -278,11 +280,9 @@ def cdfs_of_steps(model: SequenceModel, prediction: Prediction, example: Example
     parts = []
     for start in range(0, n_steps, size):
         rows = slice(start, start + size)
-        of_rows = {
-            name: None if getattr(prediction, name) is None else getattr(prediction, name)[rows]
-            for name in ("output_parameters", "log_weights", "past")
-        }
-        parts.append(_cdfs(model, replace(prediction, **of_rows), torch.as_tensor(np.asarray(example.values[rows]))))
+        weights, past = (None if x is None else x[rows] for x in (prediction.log_weights, prediction.past))
+        some = replace(prediction, output_parameters=prediction.output_parameters[rows], log_weights=weights, past=past)
+        parts.append(_cdfs(model, some, torch.as_tensor(np.asarray(example.values[rows]))))
     below, up_to = (np.concatenate(each) for each in zip(*parts, strict=True))
     return below, up_to
 
@@ -328,7 +328,7 @@ def _normal_like(residuals: Sequence[np.ndarray], generator: np.random.Generator
     return [np.where(np.isnan(each), np.nan, generator.standard_normal(each.shape)) for each in residuals]
 
 
-def _drawn(model: SequenceModel, data: Data, n: int, random_state: int) -> Iterator[Data]:
+def drawn_data(model: SequenceModel, data: Data, n: int, random_state: int) -> Iterator[Data]:
     """Yield sequences drawn from the model that are as long as those of the data, ``n`` times as many in all.
 
     They have the pasts, inputs, times and missing values of the data. Each data set that is yielded holds several
@@ -358,15 +358,13 @@ def _draws_like(model: SequenceModel, data: Data, i: int, n: int, seed: int) -> 
     scored = data.scored
     item, past = scored.items[i], None if scored.past is None else scored.past[i]
     whole = scored.take([i]).including_past()
-    options: dict[str, Any] = {"length": len(item)}
+    options: dict[str, Any] = {} if data.y is None else {"source": data.X.items[i]}
     if model.measure_.inputs and whole.inputs is not None:
-        options = {"inputs": dict(zip(whole.input_names or (), whole.inputs[0].T, strict=True))}
+        options["inputs"] = dict(zip(whole.input_names or (), whole.inputs[0].T, strict=True))
     if model._times_in is not None and whole.times is not None:
         options["times"] = whole.times[0]
-        options.pop("length", None)
-    if data.y is not None:
-        options["source"] = data.X.items[i]
-    drawn = model.sample(n, prefix=past, random_state=seed, **options)
+    length = None if options.keys() & {"inputs", "times"} else len(item)  # which they determine
+    drawn = model.sample(n, prefix=past, length=length, random_state=seed, **options)
     steps = [np.asarray(each[len(each) - len(item) :]) for each in drawn]
     return [np.where(np.isnan(item), np.nan, each) for each in steps] if scored.kind == "vectors" else steps
 
@@ -576,8 +574,8 @@ class _Comparison:
         """The p-value of each test for each feature, ``(D,)``.
 
         It is the share of the simulations and the data together whose statistic is at least that of the data. If that
-        is the data alone, the tail beyond the simulations is that of a normal distribution, fitted to the normal scores
-        of their p-values in large samples.
+        is the data alone, the tail beyond the simulations is that of a t distribution, fitted to the normal scores of
+        their p-values in large samples, which are about normal.
         """
         from scipy import special
 
@@ -590,7 +588,9 @@ class _Comparison:
         for name in TESTS:
             score, others = scores(self.observed, name), np.stack([scores(each, name) for each in self.simulated])
             share = least * (1 + (others >= score).sum(0))
-            tail = special.ndtr(-(score - others.mean(0)) / others.std(0, ddof=1))
+            n = len(others)
+            distance = (score - others.mean(0)) / (others.std(0, ddof=1) * np.sqrt(1 + 1 / n))
+            tail = special.stdtr(n - 1, -distance)
             p = np.where((others < score).all(0), np.minimum(least, tail), share)
             result[name] = np.where(np.isnan(score), np.nan, p)
         return result

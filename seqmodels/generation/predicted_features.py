@@ -96,8 +96,8 @@ def step_cdfs(prediction: Prediction, x: Tensor, scale: np.ndarray) -> tuple[np.
     else:
         return None
     is_known = ~(torch.isnan(pair[1]) | prediction.has_no_next_step.cpu()[:, None])
-    below, up_to = (torch.where(is_known, each.clamp(0.0, 1.0), torch.nan).numpy() for each in pair)
-    return below, up_to
+    below, including = (torch.where(is_known, each.clamp(0.0, 1.0), torch.nan).numpy() for each in pair)
+    return below, including
 
 
 def _mixed_cdfs(

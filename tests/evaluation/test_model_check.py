@@ -17,6 +17,7 @@ from seqmodels.evaluation.model_check import (
     cdfs_by_cursor,
     cdfs_of_steps,
     check,
+    drawn_data,
     ljung_box,
     p_of_anderson_darling,
 )
@@ -263,6 +264,45 @@ class TestOfOtherModels:
         change = np.diff(x, axis=0)
         assert np.isnan(found[0]).all()
         np.testing.assert_allclose(found[1:], (change - change.mean()) / change.std(), rtol=1e-3, atol=1e-3)
+
+
+class TestSimulatedData:
+    """They have the lengths, pasts, inputs, times and missing values of the data."""
+
+    def test_of_counts_given_inputs_and_a_past(self):
+        rng = np.random.default_rng(23)
+        u = [rng.normal(size=(n, 1)) for n in (50, 30)]
+        x = [rng.poisson(np.exp(1 + each)).astype(float) for each in u]
+        data = sm.Sequences(x, inputs=u, input_names=["u"])
+        effects = sm.hmm.ChainInputEffects(emissions=["u"])
+        model = sm.HMM(1, observation=sm.Poisson(), input_effects=effects, n_init=1).fit(data)
+        x[0][7] = np.nan
+        past: dict[str, Any] = {"past": [x[1][:9], None], "past_inputs": [u[1][:9], None]}
+        data = sm.Sequences(x, inputs=u, input_names=["u"], **past)
+        (drawn,) = drawn_data(model, Data.of(data), 30, 0)
+        assert [len(each) for each in drawn.X] == [50, 30] * 30
+        assert np.isnan(drawn.X[0]).nonzero()[0].tolist() == [7]
+        np.testing.assert_array_equal(drawn.X.past[2], x[1][:9])
+        every = np.stack([drawn.X[i][:, 0] for i in range(1, 60, 2)])
+        expected = np.exp(1 + u[1][:, 0])
+        assert (np.abs(every.mean(0) - expected) < 5 * np.sqrt(expected / 30) + 0.1).all()
+        assert check(model, data, n_simulations=20).findings == ()
+
+    def test_of_times(self):
+        rng = np.random.default_rng(26)
+        times = [np.cumsum(rng.exponential(size=40)) for _ in range(2)]
+        x = sm.Sequences([rng.normal(size=(40, 1)) for _ in times], times=times)
+        model = sm.hmm.ContinuousTimeHMM(2, n_init=1, max_iter=3).fit(x)
+        (drawn,) = drawn_data(model, Data.of(x), 20, 0)
+        np.testing.assert_array_equal(drawn.X.times[2], times[0])
+        assert check(model, x, given="rest", n_simulations=20).findings == ()
+
+    def test_of_symbols_in_several_parts(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("seqmodels.evaluation.model_check.MAX_DRAWN", 100)
+        model = sm.HMM.from_parameters(INITIAL, TRANSITION, emission=[[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
+        x = model.sample(1, length=40, random_state=25)
+        assert [len(each.X) for each in drawn_data(model, Data.of(x), 5, 0)] == [2, 2, 1]
+        assert check(model, x, n_simulations=20).findings == ()
 
 
 class TestNothingElseCounts:
