@@ -288,6 +288,13 @@ class TestSimulatedData:
         assert (np.abs(every.mean(0) - expected) < 5 * np.sqrt(expected / 30) + 0.1).all()
         assert check(model, data, n_simulations=20).findings == ()
 
+    def test_they_go_on_from_the_past(self):
+        """States never change, and the past tells which one it is."""
+        model = sm.HMM.from_parameters([0.5, 0.5], np.eye(2), rates=[[0.1], [50.0]])
+        x = sm.Sequences([np.full((20, 1), 50.0)], past=[np.full((3, 1), 50.0)])
+        (drawn,) = drawn_data(model, Data.of(x), 20, 0)
+        assert min(each.min() for each in drawn.X) > 10
+
     def test_of_times(self):
         rng = np.random.default_rng(26)
         times = [np.cumsum(rng.exponential(size=40)) for _ in range(2)]
