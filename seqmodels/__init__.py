@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from seqmodels.evaluation.coding import compress, decompress
     from seqmodels.evaluation.comparison.compare import compare
     from seqmodels.evaluation.forecasting import forecast
+    from seqmodels.evaluation.model_check import check
     from seqmodels.evaluation.prequential import prequential
     from seqmodels.hmm import HMM, AlignmentHMM, HMMTagger, LeftToRight
     from seqmodels.linear_gaussian import LinearGaussian
@@ -86,6 +87,7 @@ _NAMES_OF = {
     ),
     "evaluation.comparison.compare": ("compare",),
     "evaluation.forecasting": ("forecast",),
+    "evaluation.model_check": ("check",),
     "evaluation.prequential": ("prequential",),
     "hmm": (
         "HMM",
@@ -204,6 +206,7 @@ __all__ = [
     "as_sequences",
     "audit",
     "backtest",
+    "check",
     "choose",
     "compare",
     "compress",

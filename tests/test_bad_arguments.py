@@ -111,6 +111,7 @@ CASES: dict[str, Callable[[], tuple[Callable[..., Any], dict[str, Any]]]] = {
         sm.backtest,
         {"models": {"a": models()["vectors"]}, "X": V[:1], "horizon": 2, "n_origins": 1, "n": 5},
     ),
+    "check": lambda: (sm.check, {"model": models()["vectors"], "X": V[:1], "n_simulations": 0}),
     "compare": lambda: (sm.compare, {"models": {"a": sm.NGram(1)}, "X": S, "test": S}),
     "window_loss": lambda: (sm.evaluation.window_loss, {"model": models()["symbols"], "X": S, "width": 3}),
     "prequential": lambda: (sm.prequential, {"model": sm.NGram(1), "X": S, "blocks": 2}),

@@ -20,6 +20,7 @@ from scipy.interpolate import CubicSpline
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.coding import n_code_bytes
+from seqmodels.evaluation.model_check import cdfs_by_cursor, cdfs_of_steps
 from seqmodels.generation import CursorState, encode_source
 from seqmodels.hmm import corpus
 from seqmodels.neural import scoring
@@ -282,6 +283,19 @@ def test_the_cursor_agrees_with_the_evaluation_in_batches(row: Row) -> None:
         first = np.cumsum([0, *(len(c.encode()) for c in item)]) if isinstance(item, str) else np.arange(len(item) + 1)
         steps = model.log_prob_steps(X[i : i + 1], None if y is None else y[i : i + 1])[0]
         close(streamed, np.add.reduceat(steps, first[: len(streamed)]), 1e-10)
+
+
+@each(of_each_class, [row for row in rows() if row.kind != "text"])
+def test_predictions_of_all_steps_at_once_are_those_of_the_cursor(row: Row) -> None:
+    """By the cumulative probability of each feature, if it is known."""
+    model = rough(row)
+    examples = [e for e in model._setting().examples(Data.of(*row.data), may_have_no_steps=True) if len(e.values)]
+    predictions = model._step_predictions(examples)
+    if predictions is None or not (row.kind == "symbols" or model.observation_.has_marginal_cdfs):
+        return
+    for prediction, example, cdfs in zip(predictions, examples, cdfs_by_cursor(model, examples), strict=True):
+        for found, expected in zip(cdfs_of_steps(model, prediction, example), cdfs, strict=True):
+            assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
 @each(one_of_each_class, rows("symbols", "text"))

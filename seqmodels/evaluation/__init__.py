@@ -8,6 +8,7 @@ from seqmodels.evaluation.comparison.comparison import Comparison
 from seqmodels.evaluation.forecasting import AutomaticForecast, forecast
 from seqmodels.evaluation.loss_by_windows import window_loss
 from seqmodels.evaluation.metrics import bleu, chrf, error_rate, evaluate, exact_match
+from seqmodels.evaluation.model_check import ModelCheck, check
 from seqmodels.evaluation.prequential import CodeLength, CodeLengths, prequential, prequential_code_lengths
 from seqmodels.evaluation.tuning.budget import Budget
 from seqmodels.evaluation.tuning.model_selection import ModelSelection, choose
@@ -23,6 +24,7 @@ __all__ = [
     "CodeLength",
     "CodeLengths",
     "Comparison",
+    "ModelCheck",
     "ModelSelection",
     "ObservationProposals",
     "Proposal",
@@ -30,6 +32,7 @@ __all__ = [
     "audit",
     "backtest",
     "bleu",
+    "check",
     "choose",
     "chrf",
     "compare",

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation.predicted_features import feature_distributions
+from seqmodels.generation.predicted_features import WITH_DENSITY, step_cdfs
 from seqmodels.model import SequenceModel
 from seqmodels.model.teacher_forcing import forced_batches
-from seqmodels.sequences.measure import Values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 BIN_EDGES = np.array([0, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 1])
 HISTOGRAM_BINS = 20  # bins of the probability integral transform
 SYMBOL_STEPS, VECTOR_STEPS = 1536, 480  # steps that are evaluated by default
-WITH_DENSITY: set[Values] = {"reals", "positive", "proportions", "angles"}
 
 
 @dataclass(frozen=True)
@@ -144,18 +142,13 @@ def pit(
     size = model.encoding_.size
     if model.observation_.emits != "vectors" or not set(model.observation_.values(size)) <= WITH_DENSITY:
         raise ValueError(f"{model.observation_!r} has no density in every feature; of symbols see reliability")
-    # Neither shifted nor scaled, because an affine map to raw units would change no probability.
-    shift, scale = torch.zeros(size, dtype=torch.float64), torch.ones(size, dtype=torch.float64)
     transforms = [np.empty((0, size))]
     for batch in forced_batches(model, X, y, n_steps, random_state):
         for prediction, x, rows in batch.steps(model):
-            frames = x.double().cpu().numpy()
-            for row in rows:
-                if not prediction.has_no_next_step[row]:
-                    features = feature_distributions(prediction, slice(row, row + 1), np.ones(1), shift, scale)
-                    if features is None:
-                        raise ValueError(f"{model.observation_!r} does not know the cdf of each feature")
-                    transforms.append(features.cdf(frames[row])[None])
+            cdfs = step_cdfs(prediction, x, model.encoding_.affine()[1])
+            if cdfs is None:
+                raise ValueError(f"{model.observation_!r} does not know the cdf of each feature")
+            transforms.append(cdfs[1][rows[~prediction.has_no_next_step.cpu().numpy()[rows]]])
     return np.concatenate(transforms)
 
 

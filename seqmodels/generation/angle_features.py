@@ -32,7 +32,7 @@ class AngleFeatures(FeatureDistributions):
 
     Args:
         moments: trigonometric moments ``φ_j = E exp(i j x)`` of each feature for j = 1 to J, complex, ``(J, D)``; later
-            moments are zero.
+            moments are zero. For ``cdf`` they may be those of n steps, ``(n, J, D)``.
     """
 
     moments: np.ndarray
@@ -100,7 +100,7 @@ class AngleFeatures(FeatureDistributions):
 
     def _integral(self, x: np.ndarray) -> np.ndarray:
         """Return the integral of each of the D densities from 0 to the angles ``x (..., D)``, ``(..., D)``."""
-        order = np.arange(1.0, len(self.moments) + 1)[:, None]
+        order = np.arange(1.0, self.moments.shape[-2] + 1)[:, None]
         waves = (self.moments * (np.exp(-1j * order * x[..., None, :]) - 1) / (-1j * order)).real.sum(-2)
         return np.asarray((x + 2 * waves) / TURN)
 

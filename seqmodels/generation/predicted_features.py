@@ -26,6 +26,9 @@ from seqmodels.generation.feature_distributions import (
     PowerFeatures,
 )
 from seqmodels.observations import Columns, GaussianMixture, Observation
+from seqmodels.sequences.measure import Values
+
+WITH_DENSITY: set[Values] = {"reals", "positive", "proportions", "angles"}
 
 
 def feature_distributions(
@@ -65,6 +68,86 @@ def feature_distributions(
         return encoded
     row_of_each = np.repeat(np.arange(len(table)), table.shape[1])[kept.cpu().numpy()]
     return _of_raw_frames(encoded, step, *(np.asarray(each)[rows][row_of_each] for each in (step.shift, step.scale)))
+
+
+def step_cdfs(prediction: Prediction, x: Tensor, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return ``P(X < x)`` and ``P(X <= x)`` of each feature of the next step of each of n sequences.
+
+    Both are conditioned on the sequence continuing, and are equal where a feature has a density. The cdf of a mixture
+    is the mixture of its components' cdfs. The cdf of an angle begins at -π, and that of a symbol adds up the
+    probabilities of the symbols in the order of their numbers.
+
+    Args:
+        prediction: prediction for the n sequences, or for n steps of one sequence.
+        x: the next step of each as the model reads it, a vector of D features, ``(n, D)``, or a symbol, ``(n,)``.
+        scale: size of one encoded unit of each feature in raw units, ``(D,)``; not used for symbols.
+
+    Returns:
+        Two arrays ``(n, D)``, or ``(n, 1)`` for symbols, NaN where a value is missing and where no next step is
+        possible; or None if the cdf of a feature is not known.
+    """
+    observation = prediction.observation
+    if observation.emits == "symbols":
+        p = prediction.log_probs(with_end=False).exp().cpu()
+        up_to = p.cumsum(1).gather(1, x.cpu().long()[:, None])
+        pair = up_to - p.gather(1, x.cpu().long()[:, None]), up_to
+    elif observation.has_marginal_cdfs:
+        pair = _mixed_cdfs(observation, prediction, x.double().cpu(), scale)
+    else:
+        return None
+    is_known = ~(torch.isnan(pair[1]) | prediction.has_no_next_step.cpu()[:, None])
+    below, including = (torch.where(is_known, each.clamp(0.0, 1.0), torch.nan).numpy() for each in pair)
+    return below, including
+
+
+def _mixed_cdfs(
+    observation: Observation, prediction: Prediction, x: Tensor, scale: np.ndarray
+) -> tuple[Tensor, Tensor]:
+    """Return ``P(X < x)`` and ``P(X <= x)`` of each of D features of n predictions, each ``(n, D)`` float64.
+
+    Args:
+        observation: family of the components, or that of a group of features.
+        prediction: mixtures of K components; its output parameters and past are those of ``observation``.
+        x: encoded values, ``(n, D)``, NaN where missing.
+        scale: size of one encoded unit of each feature in raw units, ``(D,)``.
+    """
+    if isinstance(observation, Columns):
+        pairs = [
+            _mixed_cdfs(
+                g.observation,
+                replace(
+                    prediction,
+                    output_parameters=prediction.output_parameters[..., g.outputs],
+                    past=g.before(prediction.past),
+                ),
+                g.of(x),
+                scale[g.columns],
+            )
+            for g in observation.parts()
+        ]
+        return torch.cat([below for below, _ in pairs], 1), torch.cat([up_to for _, up_to in pairs], 1)
+    table, weights = prediction.output_parameters.double().cpu(), prediction.weights().double().cpu()
+    if table.stride(0) == 0:  # all rows have the same components
+        table = table[:1]
+    size, missing = x.shape[1], torch.isnan(x)
+    values = set(observation.values(size))
+    if values == {"angles"}:
+        moments = observation.trigonometric_moments(table)  # (n or 1, K, J, D)
+        mixed = torch.einsum("nk,nkjd->njd", weights.to(moments), moments.expand(len(x), -1, -1, -1))
+        cdf = torch.from_numpy(AngleFeatures(mixed.numpy()).cdf(x.numpy()))
+        return cdf, cdf
+    past = None if prediction.past is None else prediction.past.double().cpu()[:, None]
+
+    def up_to(at: Tensor) -> Tensor:
+        each = observation.marginal_cdfs(table, torch.where(missing, 0.5, at).unsqueeze(1), past)  # (n, K, D)
+        return torch.where(missing, torch.nan, torch.einsum("nk,nkd->nd", weights, each.expand(len(x), -1, -1)))
+
+    if values <= WITH_DENSITY:
+        cdf = up_to(x)
+        return cdf, cdf
+    grid = observation.grid(size)
+    width = torch.ones(size) if grid is None else torch.as_tensor(np.array(grid) / scale)
+    return up_to(x - width), up_to(x)
 
 
 def _of_raw_frames(

@@ -27,7 +27,7 @@ from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.text import symbol_names
-from seqmodels.generation import Cursor, CursorState
+from seqmodels.generation import Cursor, CursorState, Prediction
 from seqmodels.generation.forecast import encoded_ahead, inputs_with_times
 from seqmodels.generation.inputs import encode_source
 from seqmodels.hmm.chains.base import HiddenChain, is_impossible
@@ -99,6 +99,7 @@ from seqmodels.hmm.state_queries import (
     reordered_observation,
 )
 from seqmodels.inference.chains.given_inputs import log_initial
+from seqmodels.inference.chains.log_weights import finite
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.fitting import (
     apply_setting,
@@ -670,6 +671,37 @@ class HiddenChainModel(SequenceModel):
         corpus = self._corpus(chain, emission, examples)
         sources, n_past = [e.source for e in examples], [e.n_past for e in examples]
         return chain.score_sums(self.parameters_.to(self._device()), emission, corpus, sources, n_past)
+
+    def _step_predictions(self, examples: list[Example], *, given_rest: bool = False) -> list[Prediction] | None:
+        chain, table, table_slopes = self._fitted_chain, self.parameters_.table, self.parameters_.table_slopes
+        looks_back = self.observation_.n_past > 0
+        if given_rest and looks_back:
+            raise ValueError(
+                f"{self.observation_!r} depends on past steps, so a step given all others is not a mixture over its "
+                "states; pass given='past'"
+            )
+        if looks_back and table_slopes is not None:
+            return None
+        emission = self._emission_of(chain)
+        log_weights = chain.log_given_others if given_rest else chain.log_predicted
+
+        def of_batch(batch: PackedBatch, trellis: Any) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+            each = log_weights(trellis)
+            past = [None] * len(each) if batch.past is None else batch.segments.split(batch.past)
+            return list(zip(each, past, strict=True))
+
+        results = self._states_of_examples(chain, emission, examples, of_batch, is_large=need_float64(examples))
+        predictions = []
+        for example, (weights, past) in zip(examples, results, strict=True):
+            n = len(example.values)  # the steps of a source come before them
+            rows = weights[-n:]
+            rows = rows - finite(torch.logsumexp(rows, 1, keepdim=True))
+            inputs = None if table_slopes is None else torch.as_tensor(example.inputs)[-n:]
+            tables = None if inputs is None else self._tables_at(inputs, chain, emission)
+            of_states = chain.observed_table(emission, table)[None] if tables is None else torch.stack(tables)
+            past = None if past is None else past[-n:].double()
+            predictions.append(Prediction(self.observation_, of_states.expand(n, -1, -1), rows, past, None))
+        return predictions
 
     def _corpus(
         self, chain: HiddenChain[Any], emission: Emission, examples: list[Example], dtype: torch.dtype | None = None

@@ -9,6 +9,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
+import torch
 
 from seqmodels.common.array_checks import array_of, check_between, numbers_of
 from seqmodels.common.attributes import AbsentAttributeError
@@ -17,19 +18,21 @@ from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import TIME, InputScaling, chosen_inputs
 from seqmodels.encodings.raw_data import Data
+from seqmodels.generation import Prediction
 from seqmodels.generation.forecast import feature_names
 from seqmodels.inference.gaussian.diffuse import diffuse_moments, split_by_length
 from seqmodels.inference.gaussian.kalman import (
     Gains,
     covariances_by_adjoints,
     filter_group,
+    predicted_variances,
     smooth_group,
     smooth_group_by_adjoints,
     summed_covariances,
 )
 from seqmodels.inference.gaussian.missing import log_probs_of_block
 from seqmodels.inference.gaussian.packing import StepPacking
-from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
+from seqmodels.linear_gaussian.cursor import SMALLEST_VARIANCE, SystemCursor, predicted_by
 from seqmodels.linear_gaussian.innovations import N_PARAMETERS, InnovationSteps, InnovationsType, StudentTInnovations
 from seqmodels.linear_gaussian.input_effects import SlopesOfInputs
 from seqmodels.linear_gaussian.learning.banded_arima import BandedARIMA
@@ -63,7 +66,7 @@ from seqmodels.linear_gaussian.time_gaps import SystemCursorOverGaps, gaps_of
 from seqmodels.linear_gaussian.time_grid import SystemCursorOnGrid, places_of, values_on_grid
 from seqmodels.linear_gaussian.timed_cursor import TimedSystemCursor
 from seqmodels.model.fitting import checked_data, resolved_choices
-from seqmodels.observations import Observation
+from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.times import DateUnit
 from seqmodels.training import (
@@ -580,6 +583,26 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
             for i, each in zip(group.numbers, group.packing.unpack(log_prob, lengths), strict=True):
                 steps[i] = each[len(each) - len(examples[i].values) :] if places is None else each[places[i]]
         return steps
+
+    def _step_predictions(self, examples: list[Example], *, given_rest: bool = False) -> list[Prediction] | None:
+        if given_rest or self.innovations != "gaussian":
+            return None
+        places, corpus, form, p = self._places(examples), self._corpus(examples), self._form(), self.parameters_
+        observation, tables = GaussianMixture(1, min_covariance=SMALLEST_VARIANCE), [np.empty(0)] * len(examples)
+        for group, inputs in corpus.groups(p, form):
+            system = p.system_over(group.gaps)
+            gains = Gains.of(system, group.packing.n_steps, group.observed)
+            mean = filter_group(system, gains, group).predicted @ system.observation.T + p.intercept
+            if inputs is not None:
+                mean += inputs[:, form.observation_inputs] @ p.observation_slopes.T
+            variances = predicted_variances(system, gains)
+            steps = np.minimum(np.arange(group.packing.n_steps), len(variances) - 1)
+            log_variance = np.repeat(np.log(variances[steps]), group.packing.counts, axis=0)
+            rows = np.concatenate([np.zeros((len(mean), 1)), mean, log_variance], 1)
+            lengths = [len(corpus.values[i]) for i in group.numbers]
+            for i, each in zip(group.numbers, group.packing.unpack(rows, lengths), strict=True):
+                tables[i] = each[len(each) - len(examples[i].values) :] if places is None else each[places[i]]
+        return [Prediction(observation, torch.from_numpy(table)[:, None], None, None, None) for table in tables]
 
     def _steps_of_arima(self, corpus: SystemData) -> dict[int, np.ndarray]:
         """Return the log-probabilities of steps of sequences without missing values, if the model is one ARIMA.

@@ -37,6 +37,7 @@ from seqmodels.generation import (
     Cursor,
     CursorState,
     MergedStates,
+    Prediction,
     StepCoder,
     SymbolCoder,
     event_log_probs,
@@ -246,6 +247,19 @@ class Family(Configurable, ABC):
             event_log_probs(with_inputs(cursor, example.inputs), np.asarray(example.values), example.source)
             for example in examples
         ]
+
+    def _step_predictions(self, examples: list[Example], *, given_rest: bool = False) -> list[Prediction] | None:
+        """Return the predictions of all encoded steps of each example, one ``Prediction`` with a row for each step.
+
+        An example is one encoded sequence; the steps of its past are included. By default the result is None, and the
+        predictions are those of the cursor. A model that computes them for all steps at once overrides this method.
+
+        Args:
+            examples: encoded sequences.
+            given_rest: False predicts each step given the steps before it. True predicts each given all other steps of
+                its sequence, before and after it, which by default is not known.
+        """
+        return None
 
     def _decision_log_odds(self, code: BinaryCode, examples: list[Example]) -> list[np.ndarray]:
         """Return, for each example of symbols, the log-odds of the binary decisions that spell its steps, ``(T, B)``.

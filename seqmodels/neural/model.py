@@ -26,7 +26,7 @@ from seqmodels.encodings.inputs import chosen_inputs
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.encodings.precision import DTYPES, squares_exceed_float32, where_largest
 from seqmodels.encodings.raw_data import MAX_HELD_OUT, Data
-from seqmodels.generation import Cursor
+from seqmodels.generation import Cursor, Prediction
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, learn_setting, resolved_choices
 from seqmodels.model.size_for_budget import largest_size
@@ -39,7 +39,7 @@ from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.linear_start import linear_prediction
 from seqmodels.neural.network import Network, map_state
 from seqmodels.neural.ops.precision import autocast, autocast_dtype
-from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_steps, log_prob_sums
+from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_steps, log_prob_sums, output_parameters
 from seqmodels.neural.seconds_per_batch import seconds_per_batch
 from seqmodels.neural.training_options import (
     DEFAULT_DROPOUT,
@@ -478,6 +478,17 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
         return event_log_probs(self._evaluation_module(), self.observation_, self._rows(examples), self._windowing())
+
+    def _step_predictions(self, examples: list[Example], *, given_rest: bool = False) -> list[Prediction] | None:
+        if given_rest or self.observation_.n_past:
+            return None
+        module = self._evaluation_module()
+        tables = output_parameters(module, self.observation_, self._rows(examples), self._windowing())
+        observation = self.observation_.bound(module.shared).on_cpu()
+        return [
+            Prediction(observation, torch.from_numpy(table[: len(example.values), None]), None, None, None)
+            for table, example in zip(tables, examples, strict=True)
+        ]
 
     @property
     def _further_widths(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ Sequences are scored whole, or by windows if a network's memory is limited.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -265,7 +265,7 @@ def _score(
         yield k, [row[: len(steps)] for row, steps in zip(of_call, call_ranges, strict=True)]
 
 
-# -- all symbols -----------------------------------------------------------------------------------------------
+# -- numbers of each step ----------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -284,23 +284,65 @@ def event_log_probs(
         Arrays ``(S, V)`` for V symbols, or ``(S, V + 1)`` with the end last if the model predicts ends, in the module's
         precision.
     """
-    parameter, width = next(module.parameters()), module.spec.size + module.spec.has_end
+    width = module.spec.size + module.spec.has_end
+    return _of_each_step(module, observation, rows, windowing, width, batch_event_log_probs)
+
+
+@torch.no_grad()
+def output_parameters(
+    module: SequenceModule[State], observation: Observation, rows: list[Row], windowing: Windowing
+) -> list[np.ndarray]:
+    """Return, for each row, the P parameters of the density of each of its S scored steps, ``(S, P)``.
+
+    Args:
+        module: the network with embedding and head, in evaluation mode.
+        observation: the observation whose parameters are the module's outputs.
+        rows: encoded sequences.
+        windowing: the windows in which long rows are read.
+    """
+
+    def of_batch(
+        module: SequenceModule[State], observation: Observation, batch: PaddedBatch, state: State
+    ) -> tuple[Tensor, State]:
+        _, of_steps, _, state = _predict(module, observation, batch, state, None)
+        return of_steps, state
+
+    width = observation.n_output_parameters(module.spec.size)
+    return _of_each_step(module, observation, rows, windowing, width, of_batch)
+
+
+# A function of a module, an observation, a batch and a state that returns W numbers of each step of the batch,
+# ``(B, T, W)``, and the state after it.
+OfBatch = Callable[[Any, Observation, PaddedBatch, Any], tuple[Tensor, Any]]
+
+
+def _of_each_step(
+    module: SequenceModule[State],
+    observation: Observation,
+    rows: list[Row],
+    windowing: Windowing,
+    width: int,
+    of_batch: OfBatch,
+) -> list[np.ndarray]:
+    """Return ``width`` numbers of each of the S scored steps of each row, ``(S, width)``, in the module's precision."""
+    parameter = next(module.parameters())
     dtype = np.float64 if parameter.dtype == torch.float64 else np.float32
     results = [np.zeros((row.n_steps, width), dtype) for row in rows]
     for batch in _batches_of_windows(rows, windowing, _steps_per_batch(module)):
-        scored = _event_log_probs(module, observation, rows, [steps for steps, _ in batch])
+        scored = _of_ranges(module, observation, rows, [steps for steps, _ in batch], of_batch)
         for row, (steps, scored_from) in enumerate(batch):
             results[steps.row][scored_from : steps.end] = scored[row, scored_from - steps.begin : len(steps)]
-    return [log_p[row.first :] for row, log_p in zip(rows, results, strict=True)]
+    return [each[row.first :] for row, each in zip(rows, results, strict=True)]
 
 
-def _event_log_probs(
-    module: SequenceModule[State], observation: Observation, rows: list[Row], ranges: list[StepRange]
+def _of_ranges(
+    module: SequenceModule[State],
+    observation: Observation,
+    rows: list[Row],
+    ranges: list[StepRange],
+    of_batch: OfBatch,
 ) -> np.ndarray:
-    """Return the log-probabilities of all V symbols at T steps of B windows (``ranges``), ``(B, T, V)``, in nats.
-
-    The result is ``(B, T, V + 1)`` with the end last if the model predicts ends.
-    """
+    """Return the numbers of ``of_batch`` at T steps of B windows (``ranges``), ``(B, T, W)``."""
     parameter = next(module.parameters())
     state: State | None = None
     parts = []
@@ -308,9 +350,8 @@ def _event_log_probs(
         call_ranges = [cut(steps, k, MAX_STEPS_PER_CALL) for steps in ranges]
         batch = assemble(rows, call_ranges, observation.n_past, parameter.device, parameter.dtype)
         before = module.start(len(ranges), batch.source, batch.source_mask) if state is None else state
-        log_p, after = batch_event_log_probs(module, observation, batch, before)
-        state = after
-        parts.append(log_p.cpu().numpy())
+        numbers, state = of_batch(module, observation, batch, before)
+        parts.append(numbers.cpu().numpy())
     return np.concatenate(parts, axis=1)
 
 

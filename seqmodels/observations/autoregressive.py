@@ -17,6 +17,7 @@ from seqmodels.common.parameters import Floor, NotNegativeFloat, PositiveInt, re
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import FullConditionals, Observation, full_conditionals_of_mixture
 from seqmodels.observations.gaussian_mixture import BACKGROUND_COVARIANCE
+from seqmodels.observations.special_functions import gaussian_cdf
 
 
 @dataclass(eq=False, repr=False)
@@ -168,6 +169,21 @@ class AutoregressiveGaussian(Observation):
         if not self.background:
             return log_density
         return torch.logaddexp(log_density + math.log1p(-self.background), self.log_background(x, past))
+
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        size, x = x.shape[-1], x.double().cpu()
+        past = None if past is None else past.double().cpu()
+        mean, shape, covariance_type = self._conditional(output_parameters.double().cpu(), size, past)
+        if covariance_type == "diag":
+            variance = gaussian.variances_of_shape(shape, self.min_covariance)
+        else:
+            variance = gaussian.covariance_cholesky(shape, size, self.min_covariance).square().sum(-1)
+        of_regression = gaussian_cdf((x - mean) / variance.sqrt())
+        if not self.background:
+            return of_regression
+        centre, log_variance = self._jump(past)
+        of_jump = gaussian_cdf((x - centre) * (-0.5 * log_variance).exp())
+        return (1 - self.background) * of_regression + self.background * of_jump
 
     def log_background(self, x: Tensor, past: Tensor | None) -> Tensor:
         """Return ``log(w b(x))``, the log-density of steps as jumps times their probability w, in nats, ``(...)``.

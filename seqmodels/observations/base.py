@@ -161,14 +161,13 @@ class Observation(Configurable, ABC):
 
     @property
     def has_marginal_cdfs(self) -> bool:
-        """True if ``marginal_cdfs`` can compute the marginal cumulative distribution function (cdf) of each feature.
+        """True if the cumulative distribution function (cdf) of each feature by itself is known.
 
-        For an observation that depends on past steps, or whose features depend on each other, the cdf follows instead
-        from ``distribution``, which is then a mixture of Gaussians.
+        It is computed by ``marginal_cdfs`` or, for angles, from ``trigonometric_moments``.
         """
         return False
 
-    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         """Return the cumulative probability ``P(X_d <= x_d)`` of each feature, ``(..., D)`` float64 on the CPU.
 
         If features only take certain values, such as whole numbers, ``x`` should hold such values; between them the
@@ -177,6 +176,8 @@ class Observation(Configurable, ABC):
         Args:
             output_parameters: the P parameters of each density, ``(..., P)``.
             x: encoded vectors of D features, ``(..., D)``.
+            past: the last p steps before each step, oldest first, ``(..., p, D)``; None if the density does not depend
+                on them.
 
         Raises:
             NotImplementedError: if the observation has no known cdf.

@@ -139,7 +139,7 @@ class ExponentialFamily(Observation, ABC):
     def has_marginal_cdfs(self) -> bool:
         return True
 
-    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         return self.feature_cdf(self.marginal_means(output_parameters), x.double().cpu())
 
     def marginal_log_probs(self, output_parameters: Tensor, x: Tensor) -> Tensor:

@@ -303,7 +303,7 @@ class GaussianMixture(Observation):
     def has_marginal_cdfs(self) -> bool:
         return True
 
-    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         log_weights, means, variances = self.diagonals(output_parameters, x.shape[-1])
         each = gaussian_cdf((x.double().cpu().unsqueeze(-2) - means) / variances.sqrt())
         return (log_weights.exp().unsqueeze(-1) * each).sum(-2)

@@ -140,7 +140,7 @@ class IndependentFeatures(Observation, ABC):
         """True if the cdf and the mean of each feature (``feature_cdf`` and ``feature_mean``) are defined."""
         return False
 
-    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         return self.feature_cdf(self.unpack(output_parameters).cpu(), x.double().cpu())
 
     def marginal_log_probs(self, output_parameters: Tensor, x: Tensor) -> Tensor:

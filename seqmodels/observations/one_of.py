@@ -127,7 +127,7 @@ class OneOf(Observation):
     def has_marginal_cdfs(self) -> bool:
         return self.n_past == 0 and all(observation.has_marginal_cdfs for observation in self.observations)
 
-    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         return self._marginals(output_parameters, x, lambda observation, *at: observation.marginal_cdfs(*at))
 
     def marginal_log_probs(self, output_parameters: Tensor, x: Tensor) -> Tensor:

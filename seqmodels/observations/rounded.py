@@ -90,7 +90,7 @@ class Rounded(OfIntervals):
     def has_marginal_cdfs(self) -> bool:
         return self.observation.has_marginal_cdfs
 
-    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         """Return the cumulative probability ``P(X_d <= x_d)`` of each rounded feature by itself, ``(..., D)`` float64.
 
         It is the cdf of the density before rounding at the upper end of the cell of ``x_d``.
@@ -98,6 +98,7 @@ class Rounded(OfIntervals):
         Args:
             output_parameters: the P parameters of each density, ``(..., P)``.
             x: encoded points of the grid for D features, ``(..., D)``.
+            past: not used.
         """
         return self.observation.marginal_cdfs(output_parameters, x.double() + 0.5 * self._nearest(x)[1])
 

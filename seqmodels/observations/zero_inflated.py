@@ -113,7 +113,7 @@ class ZeroInflated(Observation):
     def has_marginal_cdfs(self) -> bool:
         return self.observation.has_marginal_cdfs
 
-    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         logits, inner = self.unpack(output_parameters, x.shape[-1])
         of_counts = self.observation.marginal_cdfs(inner, x.unsqueeze(-1)).squeeze(-1)
         weight = torch.sigmoid(logits.double().cpu())

@@ -246,14 +246,17 @@ class Panels(tuple[Axes, ...]):
         return figure_of(self[0])
 
 
-def panels_or_new(ax: Axes | Sequence[Axes] | None, n: int, height: float, *, share_x: bool = True) -> Panels:
-    """Return ``n`` axes: ``ax``, or if it is None the axes of a new figure of pyplot, one above the other.
+def panels_or_new(
+    ax: Axes | Sequence[Axes] | None, n: int, height: float, *, share_x: bool = True, columns: int = 1
+) -> Panels:
+    """Return ``n`` axes: ``ax``, or if it is None the axes of a new figure of pyplot, row by row.
 
     Args:
         ax: a single ``Axes``, a sequence of ``n``, or None.
         n: number of axes.
         height: height of each new panel in inches.
         share_x: if True, new panels share their x axis.
+        columns: number of new panels in each row, of which ``n`` is a multiple.
 
     Raises:
         ValueError: ``ax`` does not hold ``n`` axes.
@@ -265,8 +268,11 @@ def panels_or_new(ax: Axes | Sequence[Axes] | None, n: int, height: float, *, sh
         return given
     from matplotlib import pyplot  # used only here, because with a display it shows what is drawn
 
-    _, axes = pyplot.subplots(n, 1, figsize=(WIDTH, height * n), layout="constrained", sharex=share_x, squeeze=False)
-    panels = Panels(axes[:, 0])
+    rows = n // columns
+    _, axes = pyplot.subplots(
+        rows, columns, figsize=(WIDTH, height * rows), layout="constrained", sharex=share_x, squeeze=False
+    )
+    panels = Panels(axes.flat)
     for each in panels:
         _set_ticks(each)
     return panels

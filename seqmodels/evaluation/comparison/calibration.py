@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from seqmodels.evaluation.calibration import WITH_DENSITY, Reliability, histogram, pit, reliability
+from seqmodels.evaluation.calibration import Reliability, histogram, pit, reliability
+from seqmodels.generation.predicted_features import WITH_DENSITY
 from seqmodels.model import SequenceModel
 from seqmodels.plot.calibration import draw_reliability, draw_transforms, reliability_diagram, transform_histograms
 from seqmodels.plot.style import axes_or_new, in_style, note_in_label

@@ -222,6 +222,27 @@ class HiddenChain(ABC, Generic[TrellisT]):
         """
 
     @abstractmethod
+    def log_predicted(self, trellis: TrellisT) -> list[Tensor]:
+        """Return log p(hidden state of step t | x_<t) of each sequence up to a constant of each step, ``(T, S)``.
+
+        The S hidden states are the rows of ``observed_table``. Rows are -inf once the steps are impossible.
+        ``trellis`` has the parameters and densities of a batch of sequences.
+        """
+
+    def log_given_others(self, trellis: TrellisT) -> list[Tensor]:
+        """Return log p(hidden state of step t | all steps but t) of each sequence up to a constant, ``(T, S)``.
+
+        The S hidden states are the rows of ``observed_table``. ``trellis`` has the parameters and densities of a batch
+        of sequences.
+
+        Raises:
+            ValueError: it is not known for this chain.
+        """
+        raise ValueError(
+            f"the states of a {type(self).__name__} given all steps but one are not known; pass given='past'"
+        )
+
+    @abstractmethod
     def posteriors(self, trellis: TrellisT) -> tuple[list[Tensor], Tensor]:
         """Return p(z_t | x_1 .. x_T) of the states of each sequence, ``(T, K)``, and log p(x) of each, ``(n,)``.
 

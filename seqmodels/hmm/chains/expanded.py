@@ -106,6 +106,12 @@ class ExpandedChain(HiddenChain[Trellis]):
     def beliefs(self, trellis: Trellis) -> list[Tensor]:
         return [self._of_states(rows) for rows in MARKOV.beliefs(trellis)]
 
+    def log_predicted(self, trellis: Trellis) -> list[Tensor]:
+        return MARKOV.log_predicted(trellis)
+
+    def log_given_others(self, trellis: Trellis) -> list[Tensor]:
+        return MARKOV.log_given_others(trellis)
+
     def posteriors(self, trellis: Trellis) -> tuple[list[Tensor], Tensor]:
         posteriors, log_prob = MARKOV.posteriors(trellis)
         return [self._of_states(rows) for rows in posteriors], log_prob

@@ -20,7 +20,12 @@ from seqmodels.inference.chains import scaled
 from seqmodels.inference.chains.forced_alignment import best_alignments
 from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
 from seqmodels.inference.chains.list_viterbi import k_best_paths
-from seqmodels.inference.chains.log_space import LogProduct, log_alpha_and_steps
+from seqmodels.inference.chains.log_space import (
+    LogProduct,
+    log_alpha_and_steps,
+    log_given_others,
+    log_predicted,
+)
 from seqmodels.inference.chains.sampling import sample_paths
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.inference.chains.viterbi import best_paths, log_prob_of_paths
@@ -49,6 +54,16 @@ class FirstOrderChain(HiddenChain[Trellis], ABC):
     @torch.no_grad()
     def beliefs(self, trellis: Trellis) -> list[Tensor]:
         return trellis.segments.split(forward_pass(trellis).alpha)
+
+    @torch.no_grad()
+    def log_predicted(self, trellis: Trellis) -> list[Tensor]:
+        whole = trellis.whole
+        return whole.segments.split(log_predicted(whole))
+
+    @torch.no_grad()
+    def log_given_others(self, trellis: Trellis) -> list[Tensor]:
+        whole = trellis.whole
+        return whole.segments.split(log_given_others(whole))
 
     @torch.no_grad()
     def posteriors(self, trellis: Trellis) -> tuple[list[Tensor], Tensor]:

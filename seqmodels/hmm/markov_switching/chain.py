@@ -122,6 +122,18 @@ class LaggedChain(HiddenChain[LaggedStatesTrellis]):
     def beliefs(self, trellis: LaggedStatesTrellis) -> list[Tensor]:
         return trellis.packing.split(forward_pass(trellis).log_beliefs.exp())
 
+    def log_predicted(self, trellis: LaggedStatesTrellis) -> list[Tensor]:
+        """Return log p(states of the last p + 1 steps | x_<t) of each sequence, ``(T, K^(p+1))``, the newest first.
+
+        ``trellis`` has the parameters and densities of a batch of sequences.
+        """
+        log_alpha, packing, log_a = forward_pass(trellis).log_alpha, trellis.packing, trellis.log_a
+        n = packing.n_sequences
+        into = log_a if len(log_a) == 1 else log_a[n:]
+        first = first_tuples(trellis.log_initial, log_alpha.shape[2])
+        predicted = torch.cat([first, next_tuples(log_alpha[packing.previous], into)])
+        return packing.split(predicted.flatten(1))
+
     def posteriors(self, trellis: LaggedStatesTrellis) -> tuple[list[Tensor], Tensor]:
         posterior = forward_backward_pass(trellis)
         return trellis.packing.split(posterior.gamma.sum(2)), posterior.log_prob

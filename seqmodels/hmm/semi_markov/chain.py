@@ -129,6 +129,13 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
     def beliefs(self, trellis: SemiMarkovTrellis) -> list[Tensor]:
         return trellis.packing.split(forward_pass(trellis).log_beliefs.exp())
 
+    def log_predicted(self, trellis: SemiMarkovTrellis) -> list[Tensor]:
+        filtered, packing = forward_pass(trellis), trellis.packing
+        predicted = filtered.log_start.clone()
+        later = predicted[packing.n_sequences :]
+        predicted[packing.n_sequences :] = torch.logaddexp(later, filtered.log_continues[packing.previous])
+        return packing.split(predicted)
+
     def posteriors(self, trellis: SemiMarkovTrellis) -> tuple[list[Tensor], Tensor]:
         posterior = forward_backward_pass(trellis)
         return trellis.packing.split(posterior.gamma), posterior.log_prob

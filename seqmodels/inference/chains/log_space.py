@@ -11,7 +11,7 @@ sequences of many steps the pass is a compiled loop, if numba is installed (``co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -21,6 +21,7 @@ from seqmodels.inference.chains import lagged_states
 from seqmodels.inference.chains.log_weights import finite, relative_to_largest
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.parallel_segments import loops_are_compiled
+from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.inference.chains.trellis import Filtered, Posterior, Trellis
 
 LEAST_EXACT = 1e-285  # sums of scaled products below this may have lost something that matters to underflow
@@ -202,6 +203,47 @@ def log_alpha_and_steps(trellis: Trellis, log_starts: Tensor | None = None) -> t
     log_b, peak = relative_to_largest(trellis.densities.log().double())
     log_alpha, log_scale = _log_alpha_and_scale(trellis, log_b, log_starts)
     return log_alpha, log_scale + peak[:, 0]
+
+
+def log_predicted(trellis: Trellis) -> Tensor:
+    """Return log p(z_t, there is a step t | x_<t), the log-probability of each state before its frame is seen.
+
+    The result is ``(N, K)`` float64, in the packed rows of the trellis, whose sequences must not be cut into segments.
+    Rows are -inf after an impossible frame.
+    """
+    log_alpha, _ = log_alpha_and_steps(trellis)
+    before, after = trellis.segments.rows_before
+    predicted = torch.empty_like(log_alpha)
+    predicted[: trellis.packing.n_sequences] = trellis.starts(torch.float64).log()
+    if trellis.log_transitions is None:
+        predicted[after] = LogProduct(trellis.transition)(log_alpha[before])
+    else:
+        predicted[after] = torch.logsumexp(log_alpha[before].unsqueeze(2) + trellis.log_transitions[after], 1)
+    return predicted
+
+
+def log_given_others(trellis: Trellis) -> Tensor:
+    """Return log p(z_t | all frames but x_t) up to a constant of each row, ``(N, K)`` float64, in packed rows.
+
+    It is ``log p(z_t | x_<t) + log p(x_>t | z_t)``. The second term is what ``log_predicted`` computes, up to a
+    constant, for the frames in reverse order and transposed transitions, with the probabilities of the end as those of
+    the first state. The sequences must not be cut into segments.
+    """
+    packing, log_a = trellis.packing, trellis.log_transitions
+    lengths = packing.lengths[packing.sequence]
+    rows = packing.rows(packing.sequence, lengths - 1 - packing.time)  # which is its own inverse
+    if log_a is not None:  # the step into a reversed frame is the one out of the frame
+        log_a = log_a[packing.rows(packing.sequence, (lengths - packing.time).clamp(max=lengths - 1))].mT
+    in_reverse = replace(
+        trellis,
+        initial=trellis.final,
+        transition=trellis.transition.mT.contiguous(),
+        final=trellis.initial,
+        densities=trellis.densities.take(rows),
+        scratch=Scratch(),
+        log_transitions=log_a,
+    )
+    return log_predicted(trellis) + log_predicted(in_reverse)[rows]
 
 
 def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:

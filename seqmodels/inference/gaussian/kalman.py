@@ -292,6 +292,24 @@ def filter_group(system: System, gains: Gains, group: SequenceGroup, mean: np.nd
     return FilteredMeans(innovations, predicted, filtered, log_prob, squares, log_det)
 
 
+def predicted_variances(system: System, gains: Gains) -> np.ndarray:
+    """Return the variances of the D features of each step given the steps before it, ``(G + 1, D)``.
+
+    The last row holds for all later steps; G is the number of steps of ``gains``.
+
+    Args:
+        system: matrices of the system.
+        gains: gains of the filter for this system.
+    """
+    moves, n = system.every_move, len(gains.filtered)
+    at = np.minimum(np.arange(n), len(moves.transition) - 1)
+    transition, noise = moves.transition[at], moves.state_factor[at]
+    moved = transition @ gains.filtered @ transition.swapaxes(1, 2) + noise.swapaxes(1, 2) @ noise
+    states = np.concatenate([(system.initial_factor.T @ system.initial_factor)[None], moved])
+    of_states = np.einsum("dk,tkl,dl->td", system.observation, states, system.observation)
+    return np.asarray(of_states + np.square(system.noise_factor).sum(0))
+
+
 def smooth_group(gains: Gains, group: SequenceGroup, filtered: FilteredMeans) -> np.ndarray:
     """Return the smoothed means of the states given each whole sequence, ``(N, K)`` packed.
 
