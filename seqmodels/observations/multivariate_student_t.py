@@ -134,7 +134,7 @@ class MultivariateStudentT(Observation):
     def has_marginal_cdfs(self) -> bool:
         return True
 
-    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         location, scale, nu = self._marginals(output_parameters)
         z = (x.double().cpu() - location) / scale
         return student_t_cdf(z, nu.expand_as(z))

@@ -273,3 +273,15 @@ def test_one_step_ahead_is_exact_and_more_are_drawn(kind: str) -> None:
     drawn = np.array([each[-1, 0] for each in model.sample(4000, length=2, prefix=x[0], random_state=1)])
     spread = np.subtract(*frame.loc[1, ["95%", "5%"]].astype(float))
     assert spread == pytest.approx(np.subtract(*np.quantile(drawn, [0.95, 0.05])), rel=0.1)
+
+
+@pytest.mark.parametrize("kind", ["t", "beta-t-egarch"])
+def test_pseudo_residuals_are_those_of_the_student_t(kind: str) -> None:
+    (x,) = with_jumps(0, 40, n_features=1)
+    model = fitted(kind, [x])
+    stream, expected = model.stream(), []
+    for value in x:
+        expected.append(stats.norm.ppf(twin_of(stream.predict_next()).cdf(value)).item())
+        stream.update(value)
+    residuals = sm.check(model, [x], n_simulations=0).residuals[0]
+    np.testing.assert_allclose(residuals[:, 0], expected, rtol=1e-6, atol=1e-8)
