@@ -22,10 +22,11 @@ from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import Seed, checked, checked_but, undone_on_failure
 from seqmodels.encodings.defaults import may_have_unseen_symbols
 from seqmodels.encodings.examples import Example, of_each_frame
-from seqmodels.encodings.inputs import InputScaling, chosen_inputs
+from seqmodels.encodings.inputs import InputScaling, chosen_inputs, linear_inputs
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
+from seqmodels.encodings.terms import Term, terms_of
 from seqmodels.encodings.text import symbol_names
 from seqmodels.generation import Cursor, CursorState
 from seqmodels.generation.forecast import encoded_ahead, inputs_with_times
@@ -40,9 +41,9 @@ from seqmodels.hmm.few_frames import FewFrames
 from seqmodels.hmm.fitting import Fitting
 from seqmodels.hmm.from_parameters import with_slopes
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
-from seqmodels.hmm.learning.em import RunningStatistics
+from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics
 from seqmodels.hmm.learning.first_state import STARTS, Start
-from seqmodels.hmm.learning.given_inputs import InputOptions, relative_to_references
+from seqmodels.hmm.learning.given_inputs import InputOptions, PenalisedColumns, relative_to_references
 from seqmodels.hmm.learning.options import (
     Algorithm,
     StartChoice,
@@ -78,6 +79,7 @@ from seqmodels.hmm.learning.variational import (
 from seqmodels.hmm.missing_past import PastFilter, filters_itself, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.new_levels import warn_of_new_levels
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.penalised_terms import exact_objective, marginal_likelihood, terms_table
 from seqmodels.hmm.profile_likelihood import profile_interval
 from seqmodels.hmm.standard_errors import FitObjective, check_level, standard_errors
 from seqmodels.hmm.state_forecast import StateForecast, uncertain_pasts
@@ -218,6 +220,10 @@ class HiddenChainModel(SequenceModel):
     @property
     def _reads_inputs(self) -> bool:
         return self._regresses
+
+    @property
+    def _terms(self) -> tuple[Term, ...]:
+        return terms_of(self.input_effects.choices)
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
         read = [name for choice in self.input_effects.choices for name in chosen_inputs(choice, names)]
@@ -432,6 +438,38 @@ class HiddenChainModel(SequenceModel):
         )
         warn_of_floor(best, self.observation_)
         warn_of_disagreement(self.starts_, best, fitting.objective.n_units)
+        if self._terms:
+            self._fit_terms(train, fitting.objective)
+
+    def _fit_terms(self, train: list[Example], of_em: MAPObjective) -> None:
+        """Add the penalised terms to the parameters that EM found without them.
+
+        Args:
+            train: encoded training sequences.
+            of_em: the objective of EM, for the units of the history.
+        """
+        import pandas as pd
+
+        began, chain = time.perf_counter(), self._fitted_chain
+        emission = self._emission_of(chain)
+        self.parameters_ = chain.inputs.started(self.parameters_, emission)
+        objective, _, scale = self._objective_at(train)
+        corpus = chain.corpus(train, emission, torch.device("cpu"), torch.float64)
+        exact = exact_objective(objective, emission, corpus, chain.inputs.n_inputs)
+        marginal, blocks = marginal_likelihood(exact, chain.inputs, restricted=self.input_effects.restricted)
+        found = marginal.maximise(torch.zeros(objective.coordinates.n, dtype=torch.float64))
+        self.parameters_ = objective.coordinates.at(found.u)[0].detached()
+        self.terms_ = terms_table(blocks, found, emission, scale, self._names_of_features())
+        self.converged_ = self.converged_ and found.converged
+        last = self.history_.iloc[-1]
+        value, _ = exact.value_and_gradient(found.u)
+        row = of_em.row(last["step"] + 1, last["seconds"] + time.perf_counter() - began, value, 0.0, self.parameters_.table)
+        row["objective"] = (found.value + of_em.log_det) / of_em.n_units
+        self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
+
+    def _names_of_features(self) -> list[Any]:
+        names = self.encoding_.names
+        return list(range(self.encoding_.size)) if names is None else list(names)
 
     def _check_has_inputs(self) -> None:
         """Raise ``ValueError`` if the model regresses on inputs and the sequences that it was given have none."""
@@ -461,6 +499,7 @@ class HiddenChainModel(SequenceModel):
             self.start_ = self._start_of_fit(examples, is_partial=is_partial)
             self._fitted_structure = dict(self._structure)
         chain = self._chain_of(self.n_states)
+        chain = replace(chain, inputs=chain.inputs.without_terms)
         emission = self._emission_of(chain)
         chain.check_together(self.algorithm, self.observation_)
         if chain.inputs.emission:
@@ -494,7 +533,7 @@ class HiddenChainModel(SequenceModel):
     def _start_of_fit(self, examples: list[Example], *, is_partial: bool) -> Start:
         # More sequences come later, or there is no one matrix, or no one first state.
         effects = self.input_effects
-        if self.start == "auto" and (is_partial or effects.transitions or effects.first_state):
+        if self.start == "auto" and (is_partial or effects.transitions or effects.first_state or self._terms):
             return "free"
         knows_states = any(e.states is not None for e in examples)
         data = StartData(len(examples), self.length_, knows_states, any(e.source is not None for e in examples))
@@ -569,9 +608,21 @@ class HiddenChainModel(SequenceModel):
         scaling = self._effects_scaling
         if scaling is None:
             return NO_INPUTS
-        chosen = (chosen_inputs(choice, scaling.names) for choice in self.input_effects.choices)
-        transition, emission, start = (tuple(map(scaling.names.index, names)) for names in chosen)
-        return InputOptions(len(scaling.names), transition, emission, self.input_effects.ridge, start)
+        columns: list[tuple[int, ...]] = []
+        terms: list[PenalisedColumns] = []
+        for part, choice in zip(("transition", "emission", "start"), self.input_effects.choices, strict=True):
+            of_part = [
+                PenalisedColumns(
+                    part, term.label, scaling.columns_of(term), tuple(map(scaling.names.index, term.linear))
+                )
+                for term in terms_of([choice])
+            ]
+            linear = tuple(map(scaling.names.index, linear_inputs(choice, scaling.names)))
+            columns.append((*linear, *(column for term in of_part for column in term.columns)))
+            terms += of_part
+        transition, emission, start = columns
+        n_inputs = len(scaling.columns)
+        return InputOptions(n_inputs, transition, emission, self.input_effects.ridge, start, tuple(terms))
 
     @property
     def _effects_scaling(self) -> InputScaling | None:
@@ -1006,7 +1057,7 @@ class HiddenChainModel(SequenceModel):
         slopes, scaling = self.parameters_.table_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             return None
-        others = inputs[:, -len(scaling.names) :]  # times come first
+        others = inputs[:, -len(scaling.columns) :]  # times come first
         return [chain.observed_table(emission, self.parameters_.table + slopes @ u) for u in others]
 
     @checked_but("X", "y")
@@ -1280,7 +1331,7 @@ class HiddenChainModel(SequenceModel):
             )
         chain, encoding = self._fitted_chain, self.encoding_
         emission = self._emission_of(chain)
-        names = list(range(encoding.size)) if encoding.names is None else list(encoding.names)
+        names = self._names_of_features()
         corpus = chain.corpus(examples, emission, torch.device("cpu"), torch.float64)
         objective = chain.fit_objective(self.parameters_, emission, names, corpus, self._effects_scaling)
         shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in encoding.affine())
@@ -1467,7 +1518,7 @@ class HiddenChainModel(SequenceModel):
         slopes, scaling = self.parameters_.transition_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             raise AttributeError(f"this {type(self).__name__} has transitions that depend on no inputs")
-        return np.asarray(slopes.numpy() / scaling.scale)
+        return np.asarray(slopes.numpy() / scaling.units)
 
     @property
     def initial_slopes_(self) -> np.ndarray:
@@ -1479,7 +1530,7 @@ class HiddenChainModel(SequenceModel):
         slopes, scaling = self.parameters_.initial_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             raise AttributeError(f"this {type(self).__name__} has a first state that depends on no inputs")
-        return np.asarray(slopes.numpy() / scaling.scale)
+        return np.asarray(slopes.numpy() / scaling.units)
 
     @property
     def emission_slopes_(self) -> np.ndarray:
@@ -1496,7 +1547,7 @@ class HiddenChainModel(SequenceModel):
             raise AttributeError(f"this {type(self).__name__} has emissions that depend on no inputs")
         regression = regressed_columns(self._emission)
         units = regression.units(torch.as_tensor(self.encoding_.affine()[1], dtype=torch.float64)).numpy()
-        return np.asarray(slopes[:, regression.places].numpy() * units[:, None] / scaling.scale)
+        return np.asarray(slopes[:, regression.places].numpy() * units[:, None] / scaling.units)
 
     def transition_at(self, inputs: Any) -> np.ndarray:
         """Return the transition probabilities into steps with given inputs, ``(T, K, K)`` for T steps and K states.
@@ -1552,7 +1603,7 @@ class HiddenChainModel(SequenceModel):
         if scaling is None:
             return parameters
         emission = self._emission_of(self._chain_of(k, start="free"))
-        fitted = (self.input_effects, self._input_options(), scaling.scale, emission, self.encoding_)
+        fitted = (self.input_effects, self._input_options(), scaling.units, emission, self.encoding_)
         return relative_to_references(with_slopes(parameters, slopes, *fitted))
 
     def _named_parameters(self) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import Configurable
+from seqmodels.encodings.terms import RandomEffect, Smooth, Term
 from seqmodels.hmm.conjugate.prior import ConjugatePrior
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.training import EMTraining
@@ -98,10 +99,11 @@ class ChainInputEffects(Configurable):
     ['rain']
     """
 
-    transitions: Sequence[str] | bool | None = None
-    emissions: Sequence[str] | bool | None = None
-    first_state: Sequence[str] | bool | None = None
+    transitions: Sequence[str | Term] | bool | None = None
+    emissions: Sequence[str | Term] | bool | None = None
+    first_state: Sequence[str | Term] | bool | None = None
     ridge: float = 0.0
+    restricted: bool = True
 
     _renamed: ClassVar[Mapping[str, str]] = {
         "transition_inputs": "transitions",
@@ -111,6 +113,6 @@ class ChainInputEffects(Configurable):
     }
 
     @property
-    def choices(self) -> tuple[Sequence[str] | bool | None, ...]:
+    def choices(self) -> tuple[Sequence[str | Term] | bool | None, ...]:
         """The inputs of transitions, of emissions and of the first state, in this order."""
         return self.transitions, self.emissions, self.first_state
