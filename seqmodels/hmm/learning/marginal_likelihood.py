@@ -3,15 +3,16 @@
 Given log-likelihood plus log-prior ``l(u)`` and blocks of coefficients ``b ~ N(0, 1 / λ_b)``, the marginal likelihood with
 the *inner* numbers I of u integrated out is ::
 
-    V(φ, λ) = l(u) - ½ Σ_b λ_b |b|² + ½ Σ_b n_b log λ_b - ½ log|H_II|     at the I that maximise the first two terms
+    V(φ, λ) = l(u) - ½ Σ_b λ_b |b|² + ½ Σ_b n_b log λ_b - ½ log|H_II| + ½ (|I| - Σ_b n_b) log 2π
 
-up to a constant; H is minus the Hessian of these, and φ are the other numbers of u, which are maximised with the λ (Wood
-2011; Kristensen et al. 2016). If I are the penalised coefficients alone this is maximum likelihood, with all coefficients
-of the regressions it is restricted maximum likelihood (REML).
+at the I that maximise the first two terms; H is minus their Hessian, and φ are the other numbers of u, which are maximised
+with the λ (Kristensen et al. 2016; Wood 2011). If I are the penalised coefficients alone this is maximum likelihood, with
+all coefficients of the regressions it is restricted maximum likelihood (REML).
 
-Updates of Fellner and Schall (Wood and Fasiolo 2017) give the start, and BFGS the maximum. The gradient of V is exact:
-``log|H_II|`` changes with u by ``tr(H_II⁻¹ ∂H)``, a sum of second differences of the gradient of ``l`` along a factor of
-``H_II⁻¹``.
+Where ``l`` is quadratic, V is that of a linear mixed model, which costs no pass over the data. So V is maximised by a
+sequence of such models, with ``l`` expanded at the last maximum (penalised quasi-likelihood, Breslow and Clayton 1993).
+Their V lacks the change of ``log|H_II|`` with u, so a linear function of φ and log λ is added that makes its gradient that
+of V: where the sequence ends, V has its maximum.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ from torch import Tensor
 from seqmodels.hmm.emissions.newton import newton_maximum, uphill
 
 FIRST_SHARE = 0.1  # first precision of a block, relative to the information of its coefficients
-MOST_UPDATES = 50  # updates of Fellner and Schall
-SETTLED = 0.05  # largest change of a log-precision at which they end
 LARGEST, SMALLEST = 1e7, 1e-7  # of a precision relative to the information: no effects, and effects without a penalty
 LONGEST_STEP = 5.0  # most that a number changes in one step
-ALONG = 1e-3  # of the second differences, in standard errors
-GRADIENT = 1e-4  # of V by scaled numbers, at which its maximum is reached
-MOST_STEPS = 100  # of BFGS
+NEAR = 0.3  # length of a step from which on the gradient of V is computed, because before it decides nothing
+SETTLED = 1e-3  # length of the last step, in standard deviations of φ and in log λ
+MOST_MODELS = 60  # of the sequence
+HALVINGS = 8  # of a step that does not raise V
+DECREMENT = 1e-12  # twice what Newton's method can still gain, in nats, where the inner numbers have converged
+ROUNDING = 1e-9  # the same, where steps no longer make it smaller
+CONTRACTION = 0.3  # of the decrement by a step with the last Hessian, at least; else a new one is computed
 
 
 class Objective(Protocol):
@@ -45,6 +48,11 @@ class Objective(Protocol):
     def derivatives(self, u: Tensor) -> tuple[float, Tensor, Tensor]:
         """Return the value in nats, the gradient ``(P,)``, and minus the Hessian ``(P, P)``."""
 
+    def information_gradient(self, u: Tensor, covariance: Tensor) -> Tensor:
+        """Return the gradient of ``tr(covariance @ information)`` by u, ``(P,)``, where information is minus the
+        Hessian.
+        """
+
 
 class Maximum(NamedTuple):
     """The maximum of the marginal likelihood.
@@ -52,10 +60,10 @@ class Maximum(NamedTuple):
     Attributes:
         u: the P numbers at it, ``(P,)``.
         log_precision: logarithms of the precisions λ of the B blocks, ``(B,)``.
-        value: the marginal log-likelihood V in nats, with its constant.
+        value: the marginal log-likelihood V in nats.
         information: minus the Hessian of the penalised log-likelihood, ``(P, P)``.
         edf: effective degrees of freedom of each block, ``(B,)``: from 0 to the number of its coefficients.
-        converged: True if the gradient of V is negligible there.
+        converged: True if the last step was negligible.
     """
 
     u: Tensor
@@ -64,6 +72,23 @@ class Maximum(NamedTuple):
     information: Tensor
     edf: Tensor
     converged: bool
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The objective ``l`` to second order at a point.
+
+    Attributes:
+        u: the point, ``(P,)``.
+        value: ``l`` there.
+        gradient: its gradient, ``(P,)``.
+        information: minus its Hessian, ``(P, P)``.
+    """
+
+    u: Tensor
+    value: float
+    gradient: Tensor
+    information: Tensor
 
 
 @dataclass(frozen=True)
@@ -89,6 +114,49 @@ class MarginalLikelihood:
         is_outer[self.inner] = False
         return is_outer.nonzero()[:, 0]
 
+    def maximise(self, u: Tensor) -> Maximum:
+        """Return the maximum of V, found from the numbers ``u (P,)``."""
+        at = self._maximum_over(torch.arange(len(u)), u, self._first_precision(u))
+        scale = torch.stack([at.information.diagonal()[block].abs().mean() for block in self.blocks]).clamp(min=1e-12)
+        bounds = (scale * SMALLEST).log(), (scale * LARGEST).log()
+        phi, log_precision = at.u[self.outer], (scale * FIRST_SHARE).log()
+        correction, length, last = None, np.inf, -np.inf
+        for _ in range(MOST_MODELS):
+            new_phi, new_precision = self._maximum_of_model(at, phi, log_precision, bounds, correction)
+            step = torch.cat([new_phi - phi, new_precision - log_precision])
+            length = self._length(at, step)
+            if correction is not None and length < SETTLED:
+                break
+            for _ in range(HALVINGS):
+                moved = torch.cat([phi, log_precision]) + step
+                expansion = self._at(moved, self._predicted(at, moved), at)
+                value = self._value(expansion, moved[len(phi) :])
+                if correction is None or value > last - 1e-9 * abs(last):
+                    break
+                step = 0.5 * step
+            phi, log_precision, at, last = moved[: len(phi)], moved[len(phi) :], expansion, value
+            if length < NEAR or correction is not None:
+                exact = self._gradient(at, log_precision)
+                correction = exact - self._model(at, at.u[self.outer], log_precision)[1]
+        value, precision = self._value(at, log_precision), self.precision(log_precision)
+        information = at.information + torch.diag(precision)
+        covariance = self._covariance(at, log_precision)
+        edf = torch.stack(
+            [len(block) - (precision[block] * covariance.diagonal()[block]).sum() for block in self.blocks]
+        )
+        return Maximum(at.u, log_precision, value, information, edf, length < SETTLED)
+
+    def value_and_gradient(self, outer: Tensor, u: Tensor) -> tuple[float, Tensor]:
+        """Return V in nats, and its gradient.
+
+        Args:
+            outer: the numbers φ, then the log-precisions of the B blocks.
+            u: numbers to start from, ``(P,)``, of which the φ are not read.
+        """
+        log_precision = outer[len(self.outer) :]
+        at = self._at(outer, u)
+        return self._value(at, log_precision), self._gradient(at, log_precision)
+
     def precision(self, log_precision: Tensor) -> Tensor:
         """Return the precision of each of the P numbers, ``(P,)``, given those of blocks; 0 without a penalty."""
         each = torch.zeros_like(self.base)
@@ -96,144 +164,208 @@ class MarginalLikelihood:
             each[block] = value
         return each
 
-    def maximum_over(self, which: Tensor, u: Tensor, log_precision: Tensor) -> tuple[Tensor, tuple[float, Tensor, Tensor]]:
-        """Return the u that maximise the penalised log-likelihood over the numbers ``which``, and its derivatives there.
+    # -- the penalised likelihood ----------------------------------------------------------------------------
+
+    def _first_precision(self, u: Tensor) -> Tensor:
+        information = self.objective.derivatives(u)[2].diagonal()
+        return torch.stack([FIRST_SHARE * information[block].abs().mean().clamp(min=1e-12) for block in self.blocks]).log()
+
+    def _at(self, outer: Tensor, u: Tensor, near: Expansion | None = None) -> Expansion:
+        """Return the objective expanded at the inner numbers that maximise the penalised likelihood, given φ and λ.
+
+        Args:
+            outer: the numbers φ, then the log-precisions of the B blocks.
+            u: numbers to start from, ``(P,)``.
+            near: an expansion near by, or None.
+        """
+        u = u.clone()
+        u[self.outer] = outer[: len(self.outer)]
+        return self._maximum_over(self.inner, u, outer[len(self.outer) :], near)
+
+    def _maximum_over(
+        self, which: Tensor, u: Tensor, log_precision: Tensor, near: Expansion | None = None
+    ) -> Expansion:
+        """Return the objective expanded where the penalised likelihood is largest over the numbers ``which``.
+
+        Steps with the Hessian of an expansion near by come first, because a gradient costs little beside a Hessian. If
+        they do not converge fast, Newton's method does, with steps that gain something.
 
         Args:
             which: places of the numbers that may change.
             u: numbers to start from, ``(P,)``.
             log_precision: logarithms of the precisions of blocks, ``(B,)``.
+            near: an expansion near by, or None.
         """
-        precision, last = self.precision(log_precision), {}
+        precision, at = self.precision(log_precision), {}
 
-        def terms(at: Tensor) -> tuple[float, Tensor, Tensor]:
+        def terms(numbers: Tensor) -> tuple[float, Tensor, Tensor]:
             whole = u.clone()
-            whole[which] = at
-            value, gradient, information = last[tuple(at.tolist())] = self._penalised(whole, precision)
-            return value, gradient[which], information[which[:, None], which]
+            whole[which] = numbers
+            expansion = at["last"] = Expansion(whole, *self.objective.derivatives(whole))
+            coefficients = self.base + whole
+            value = expansion.value - 0.5 * float((precision * coefficients.square()).sum())
+            gradient = expansion.gradient - precision * coefficients
+            information = expansion.information + torch.diag(precision)
+            return value if np.isfinite(value) else -np.inf, gradient[which], information[which[:, None], which]
 
-        best = newton_maximum(terms, u[which], uphill, _bounded)
-        at = u.clone()
-        at[which] = best
-        return at, last[tuple(best.tolist())]
+        if near is not None and (found := self._by_last_hessian(which, u, precision, near)) is not None:
+            return found
+        u = u.clone()
+        u[which] = newton_maximum(terms, u[which], uphill, _bounded)
+        near = at["last"] if torch.equal(at["last"].u, u) else Expansion(u, *self.objective.derivatives(u))
+        return self._by_last_hessian(which, u, precision, near) or near
 
-    def _penalised(self, u: Tensor, precision: Tensor) -> tuple[float, Tensor, Tensor]:
-        value, gradient, information = self.objective.derivatives(u)
-        coefficients = self.base + u
-        penalised = value - 0.5 * float((precision * coefficients.square()).sum())
-        if not np.isfinite(penalised):
-            return -np.inf, torch.zeros_like(u), torch.eye(len(u), dtype=u.dtype)
-        return penalised, gradient - precision * coefficients, information + torch.diag(precision)
+    def _by_last_hessian(self, which: Tensor, u: Tensor, precision: Tensor, near: Expansion) -> Expansion | None:
+        """Return the objective expanded at the maximum of the penalised likelihood, found with one Hessian.
 
-    def maximise(self, u: Tensor) -> Maximum:
-        """Return the maximum of V, found from the numbers ``u (P,)``."""
+        Return None if the steps do not converge fast. The arguments are those of ``_maximum_over``, and the precision
+        of each of the P numbers, ``(P,)``.
+        """
+        factor, failed = torch.linalg.cholesky_ex((near.information + torch.diag(precision))[which[:, None], which])
+        before = np.inf
+        while not int(failed):
+            value, gradient = self.objective.value_and_gradient(u)
+            right = (gradient - precision * (self.base + u))[which]
+            step = torch.cholesky_solve(right[:, None], factor)[:, 0]
+            decrement = float(right @ step) if np.isfinite(value) else np.inf
+            is_slow = not decrement < CONTRACTION * before
+            if decrement < DECREMENT or (is_slow and decrement < ROUNDING):
+                return near if torch.equal(u, near.u) else Expansion(u, *self.objective.derivatives(u))
+            if is_slow:
+                break
+            u, before = u.index_add(0, which, step), decrement
+        return None
+
+    def _predicted(self, at: Expansion, outer: Tensor) -> Tensor:
+        """Return the inner numbers that the expansion predicts for other φ and λ, with these φ, ``(P,)``."""
+        return self._solved(at, outer[: len(self.outer)], outer[len(self.outer) :])[0]
+
+    # -- V, exact and of the model ---------------------------------------------------------------------------
+
+    def _covariance(self, at: Expansion, log_precision: Tensor) -> Tensor:
+        """Return the inverse of ``H_II`` among zeros, ``(P, P)``."""
+        covariance, inner = torch.zeros_like(at.information), self.inner
+        covariance[inner[:, None], inner] = torch.cholesky_inverse(self._cholesky(at, log_precision))
+        return covariance
+
+    def _cholesky(self, at: Expansion, log_precision: Tensor) -> Tensor:
+        """Return the factor L of ``H_II = L L'``; where that is not positive definite, of the matrix of its absolute
+        eigenvalues.
+        """
+        inner = self.inner
+        matrix = (at.information + torch.diag(self.precision(log_precision)))[inner[:, None], inner]
+        factor, failed = torch.linalg.cholesky_ex(matrix)
+        if int(failed):
+            values, vectors = torch.linalg.eigh(matrix)
+            size = values.abs().clamp(min=1e-10 * float(values.abs().max()))
+            factor = torch.linalg.cholesky((vectors * size) @ vectors.T)
+        return factor
+
+    def _log_marginal(self, value: float, coefficients: Tensor, factor: Tensor, log_precision: Tensor) -> float:
+        sizes = torch.tensor([len(block) for block in self.blocks], dtype=torch.float64)
+        penalty = (self.precision(log_precision) * coefficients.square()).sum()
+        total = sizes @ log_precision - penalty - 2 * factor.diagonal().log().sum()
+        return value + 0.5 * float(total + (len(self.inner) - sizes.sum()) * np.log(2 * np.pi))
+
+    def _value(self, at: Expansion, log_precision: Tensor) -> float:
+        if not np.isfinite(at.value):
+            return -np.inf
+        return self._log_marginal(at.value, self.base + at.u, self._cholesky(at, log_precision), log_precision)
+
+    def _gradient(self, at: Expansion, log_precision: Tensor) -> Tensor:
+        """Return the gradient of V by φ and log λ at inner numbers that maximise the penalised likelihood."""
+        inner, outer, covariance = self.inner, self.outer, self._covariance(at, log_precision)
+        by_u = self.objective.information_gradient(at.u, covariance)
+        back = covariance @ by_u  # of the inner numbers, which change with φ and λ by H⁻¹ times the change of a gradient
+        by_outer = at.gradient[outer] - 0.5 * (by_u[outer] - at.information[outer] @ back)
+        coefficients = self.base + at.u
+        by_precision = [
+            0.5 * (len(b) - lam * ((coefficients[b] - back[b]) @ coefficients[b] + covariance.diagonal()[b].sum()))
+            for b, lam in zip(self.blocks, log_precision.exp(), strict=True)
+        ]
+        return torch.cat([by_outer, torch.stack(by_precision)])
+
+    def _solved(self, at: Expansion, phi: Tensor, log_precision: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the numbers at which the expansion less the penalty is largest, given φ, ``(P,)``, and the factor."""
+        inner, outer, factor = self.inner, self.outer, self._cholesky(at, log_precision)
+        precision = self.precision(log_precision)
+        moved = torch.zeros_like(at.u)
+        moved[outer] = phi - at.u[outer]
+        right = at.gradient - at.information @ moved - precision * (self.base + at.u)
+        moved[inner] = torch.cholesky_solve(right[inner, None], factor)[:, 0]
+        return at.u + moved, factor
+
+    def _model(self, at: Expansion, phi: Tensor, log_precision: Tensor) -> tuple[float, Tensor]:
+        """Return V of the expansion as if it were ``l``, and its gradient by φ and log λ."""
+        u, factor = self._solved(at, phi, log_precision)
+        moved, coefficients = u - at.u, self.base + u
+        value = at.value + float(at.gradient @ moved - 0.5 * moved @ at.information @ moved)
+        variances = torch.zeros_like(u)
+        variances[self.inner] = torch.cholesky_inverse(factor).diagonal()
+        by_phi = (at.gradient - at.information @ moved)[self.outer]
+        by_precision = [
+            0.5 * (len(b) - lam * (coefficients[b] @ coefficients[b] + variances[b].sum()))
+            for b, lam in zip(self.blocks, log_precision.exp(), strict=True)
+        ]
+        return self._log_marginal(value, coefficients, factor, log_precision), torch.cat(
+            [by_phi, torch.stack(by_precision)]
+        )
+
+    def _units(self, at: Expansion) -> Tensor:
+        """Return standard deviations of the φ along principal axes in the columns of a matrix, ``(F, F)``."""
+        outer = self.outer
+        values, vectors = torch.linalg.eigh(at.information[outer[:, None], outer])
+        size = values.abs().clamp(min=1e-10 * float(values.abs().max())) if len(values) else values
+        return vectors / size.sqrt()
+
+    def _length(self, at: Expansion, step: Tensor) -> float:
+        """Return the length of a step of φ, in their standard deviations, and log λ: the largest of its entries."""
+        n = len(self.outer)
+        scaled = torch.linalg.solve(self._units(at), step[:n]) if n else step[:n]
+        return float(torch.cat([scaled, step[n:]]).abs().max())
+
+    def _maximum_of_model(
+        self,
+        at: Expansion,
+        phi: Tensor,
+        log_precision: Tensor,
+        bounds: tuple[Tensor, Tensor],
+        correction: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the φ and log-precisions that maximise V of the expansion, corrected by a linear function.
+
+        Args:
+            at: the expansion.
+            phi: the φ to start from.
+            log_precision: the log-precisions to start from, ``(B,)``.
+            bounds: smallest and largest log-precisions.
+            correction: gradient of the linear function, or None.
+        """
         from scipy.optimize import minimize
 
-        u, log_precision, unit = self._started(u)
-        outer, start = self.outer, torch.cat([u[self.outer], log_precision])
-        state = {"u": u}
+        units, n = self._units(at), len(phi)
+        start = torch.cat([torch.zeros_like(phi), log_precision])
 
-        def loss(at: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient, state["u"] = self.value_and_gradient(start + unit @ torch.as_tensor(at), state["u"])
-            return -value, -(unit.T @ gradient).numpy()
+        def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
+            moved = torch.as_tensor(numbers)
+            change = units @ moved[:n]
+            value, gradient = self._model(at, phi + change, moved[n:])
+            if correction is not None:
+                value += float(correction[:n] @ change + correction[n:] @ (moved[n:] - log_precision))
+                gradient = gradient + correction
+            return -value, -torch.cat([units.T @ gradient[:n], gradient[n:]]).numpy()
 
+        longest = [(-LONGEST_STEP, LONGEST_STEP)] * n
         found = minimize(
-            loss, np.zeros(len(start)), jac=True, method="BFGS", options={"gtol": GRADIENT, "maxiter": MOST_STEPS}
+            loss,
+            start.numpy(),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[*longest, *zip(*(bound.tolist() for bound in bounds), strict=True)],
+            options={"ftol": 1e-15, "gtol": 1e-6},
         )
-        at = start + unit @ torch.as_tensor(found.x)
-        u = state["u"].clone()
-        u[outer], log_precision = at[: len(outer)], at[len(outer) :]
-        u, (value, _, information) = self.maximum_over(self.inner, u, log_precision)
-        inverse = torch.linalg.inv(information[self.inner[:, None], self.inner])
-        whole = torch.zeros_like(information)
-        whole[self.inner[:, None], self.inner] = inverse
-        edf = torch.stack([
-            len(block) - lam * whole[block, block].sum() for block, lam in zip(self.blocks, log_precision.exp(), strict=True)
-        ])  # fmt: skip
-        return Maximum(u, log_precision, -float(found.fun), information, edf, float(np.abs(found.jac).max()) < 10 * GRADIENT)
-
-    def value_and_gradient(self, at: Tensor, u: Tensor) -> tuple[float, Tensor, Tensor]:
-        """Return V in nats, its gradient, and the numbers u at which the penalised log-likelihood is largest, ``(P,)``.
-
-        Args:
-            at: the numbers φ, then the log-precisions of the B blocks.
-            u: numbers to start from, ``(P,)``.
-        """
-        inner, outer, u = self.inner, self.outer, u.clone()
-        u[outer], log_precision = at[: len(outer)], at[len(outer) :]
-        u, (value, gradient, information) = self.maximum_over(inner, u, log_precision)
-        factor, info = torch.linalg.cholesky_ex(information[inner[:, None], inner])
-        if not np.isfinite(value) or int(info):
-            return -np.inf, torch.zeros_like(at), u
-        sizes = torch.tensor([len(block) for block in self.blocks], dtype=u.dtype)
-        n_penalised = float(sizes.sum())
-        log_det = 2 * factor.diagonal().log().sum()
-        value += float(0.5 * sizes @ log_precision - 0.5 * log_det)
-        value += 0.5 * (len(inner) - n_penalised) * float(np.log(2 * np.pi))
-        root = torch.linalg.solve_triangular(factor.T, torch.eye(len(inner), dtype=u.dtype), upper=True)  # R R' = H⁻¹
-        by_u = self._log_det_gradient(u, root)
-        back = torch.cholesky_solve(by_u[inner, None], factor)[:, 0]  # H⁻¹ of it, for changes of I with φ and λ
-        by_outer = gradient[outer] - 0.5 * (by_u[outer] - information[outer[:, None], inner] @ back)
-        variances = torch.zeros_like(u)
-        variances[inner] = root.square().sum(1)
-        moved = torch.zeros_like(u)
-        moved[inner] = back
-        coefficients, by_precision = self.base + u, []
-        for block, lam in zip(self.blocks, log_precision.exp(), strict=True):
-            b = coefficients[block]
-            by_precision.append(
-                0.5 * (len(block) - lam * (b @ b + variances[block].sum() - moved[block] @ b))
-            )  # fmt: skip
-        return value, torch.cat([by_outer, torch.stack(by_precision)]), u
-
-    def _log_det_gradient(self, u: Tensor, root: Tensor) -> Tensor:
-        """Return the derivatives of ``log|H_II|`` by all P numbers, ``(P,)``.
-
-        Args:
-            u: the numbers, ``(P,)``.
-            root: a matrix R with ``R R' = H_II⁻¹``, ``(I, I)``.
-        """
-        centre, total = self.objective.value_and_gradient(u)[1], torch.zeros_like(u)
-        for column in root.T:
-            step = torch.zeros_like(u)
-            step[self.inner] = ALONG * column
-            both = self.objective.value_and_gradient(u + step)[1] + self.objective.value_and_gradient(u - step)[1]
-            total -= both - 2 * centre
-        return total / ALONG**2
-
-    def _started(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return numbers and log-precisions near the maximum, and units of φ and log-precisions for BFGS.
-
-        The updates of Fellner and Schall treat all numbers as if they were integrated out.
-
-        Returns:
-            The numbers ``(P,)``, the log-precisions ``(B,)``, and a matrix whose columns are the units.
-        """
-        every = torch.arange(len(u))
-        _, _, information = self.objective.derivatives(u)
-        scale = torch.stack([information.diagonal()[block].abs().mean() for block in self.blocks])
-        scale = torch.where(scale > 0, scale, 1.0).log()
-        log_precision = scale + float(np.log(FIRST_SHARE))
-        low, high = scale + float(np.log(SMALLEST)), scale + float(np.log(LARGEST))
-        for _ in range(MOST_UPDATES):
-            u, (_, _, information) = self.maximum_over(every, u, log_precision)
-            values, vectors = torch.linalg.eigh(information)
-            inverse = (vectors / values.abs().clamp(min=1e-12 * float(values.abs().max()))) @ vectors.T
-            new = []
-            for block, lam in zip(self.blocks, log_precision.exp(), strict=True):
-                edf = (len(block) - lam * inverse[block, block].sum()).clamp(min=1e-10)
-                new.append((edf / (self.base + u)[block].square().sum().clamp(min=1e-300)).log())
-            updated = torch.minimum(torch.maximum(torch.stack(new), low), high)
-            change = (updated - log_precision).clamp(-LONGEST_STEP, LONGEST_STEP)
-            log_precision = log_precision + change
-            if float(change.abs().max()) < SETTLED:
-                break
-        outer, b = self.outer, len(self.blocks)
-        unit = torch.zeros(len(outer) + b, len(outer) + b, dtype=u.dtype)
-        values, vectors = torch.linalg.eigh(inverse[outer[:, None], outer])
-        unit[: len(outer), : len(outer)] = vectors * values.clamp(min=0.0).sqrt()
-        unit[len(outer) :, len(outer) :] = torch.eye(b, dtype=u.dtype)
-        return u, log_precision, unit
+        moved = torch.as_tensor(found.x)
+        return phi + units @ moved[:n], moved[n:]
 
 
 def _bounded(step: Tensor) -> Tensor:

@@ -11,11 +11,11 @@ each step and pair of states, and a column for each parameter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,15 +29,7 @@ from seqmodels.observations import Observation
 
 NUMBERS_AT_ONCE = 1 << 23  # numbers of the scores of some steps that are held at once
 STEP = 1e-4  # of the differences of the gradient of the log-prior
-
-
-class Derivatives(NamedTuple):
-    """The value of a function of P numbers, its gradient ``(P,)`` and minus its Hessian, ``(P, P)``, for Newton's
-    method."""
-
-    value: float
-    gradient: Tensor
-    information: Tensor
+ALONG = 1e-2  # of the second differences of the gradient, in standard errors
 
 
 @dataclass(frozen=True)
@@ -57,6 +49,22 @@ class Places:
     transition: Tensor
     table: Tensor
     unit: Tensor
+
+    @property
+    def n(self) -> int:
+        """Number of the numbers u that have a place, if all have."""
+        return 1 + max(int(each.max()) for each in (self.initial, self.transition, self.table))
+
+    def reading(self, columns: Tensor) -> Places:
+        """Return the places of the coefficients of some of the 1 + C columns, ``columns (1 + C,)`` a mask."""
+        return Places(*(each[..., columns] for each in (self.initial, self.transition, self.table, self.unit)))
+
+    def renumbered(self) -> tuple[Tensor, Places]:
+        """Return the p numbers that have a place, ``(p,)``, and the places among these."""
+        used = torch.unique(torch.cat([each[each >= 0] for each in (self.initial, self.transition, self.table)]))
+        number = torch.full((self.n + 1,), -1)
+        number[used] = torch.arange(len(used))
+        return used, Places(number[self.initial], number[self.transition], number[self.table], self.unit)
 
     @classmethod
     def of(cls, coordinates: Coordinates, n_inputs: int) -> Places:
@@ -101,7 +109,7 @@ class ExactObjective:
         coordinates: the map from u to parameters.
         emission: the emission of the states.
         batches: the data, in batches of sequences that are not cut.
-        log_prior: function of parameters that returns the log-prior, a scalar, differentiable.
+        log_prior: function of parameters and the table of distinct emissions that returns the log-prior, a scalar.
         n_inputs: number of inputs, C.
     """
 
@@ -116,23 +124,86 @@ class ExactObjective:
         """The places of coefficients among the unconstrained numbers."""
         return Places.of(self.coordinates, self.n_inputs)
 
+    @cached_property
+    def steps(self) -> list[Steps]:
+        """The steps of each batch."""
+        return [Steps.of(batch, self.places) for batch in self.batches]
+
     def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
         """Return the objective at ``u (P,)`` in nats, -inf where a sequence is impossible, and its gradient ``(P,)``."""
         value, gradient = self._prior(u)
-        for batch in self.batches:
-            pass_ = _Pass.of(self, batch, u, second=False)
-            value, gradient = value + batch.weight * pass_.value, gradient + batch.weight * pass_.gradient(self.places)
+        for steps in self.steps:
+            value_of_batch, gradient_of_batch = self._posterior(steps, u).value_and_gradient(self.places)
+            value, gradient = value + value_of_batch, gradient + gradient_of_batch
         return value, gradient
 
-    def derivatives(self, u: Tensor) -> Derivatives:
-        """Return the objective at ``u (P,)``, its gradient and minus its Hessian, exact but for that of the prior."""
+    def derivatives(self, u: Tensor) -> tuple[float, Tensor, Tensor]:
+        """Return the objective at ``u (P,)``, its gradient ``(P,)`` and minus its Hessian, ``(P, P)``.
+
+        All are exact, but for the Hessian of the log-prior, which is a difference of gradients.
+        """
         value, gradient = self._prior(u)
         information = self._prior_information(u)
-        for batch in self.batches:
-            pass_ = _Pass.of(self, batch, u, second=True)
-            value, gradient = value + batch.weight * pass_.value, gradient + batch.weight * pass_.gradient(self.places)
-            information = information + batch.weight * pass_.information(self.places)
-        return Derivatives(value, gradient, information)
+        for steps in self.steps:
+            posterior = self._posterior(steps, u, second=True)
+            value_of_batch, gradient_of_batch = posterior.value_and_gradient(self.places)
+            value, gradient = value + value_of_batch, gradient + gradient_of_batch
+            if not np.isfinite(value):
+                break
+            information = information + posterior.information(self.places)
+        return value, gradient, information
+
+    def information_gradient(self, u: Tensor, covariance: Tensor) -> Tensor:
+        """Return the gradient of ``tr(covariance @ information)`` by u, ``(P,)``, of the log-likelihood's information.
+
+        It is a sum of second differences of the gradient along factors of the covariance. They are of each sequence by
+        itself, which depends on few of the numbers, and are taken side by side.
+
+        Args:
+            u: the numbers, ``(P,)``.
+            covariance: a positive semi-definite matrix, ``(P, P)``.
+        """
+        total = torch.zeros_like(u)
+        for steps in self.steps:
+            centre, n = self._posterior(steps, u).value_and_gradient(self.places)[1], 0
+            for shift in steps.shifts(self.places, covariance):
+                for sign in (ALONG, -ALONG):
+                    total -= self._posterior(steps, u, shift=shift.times(sign)).value_and_gradient(self.places)[1]
+                n += 2
+            total += n * centre
+        return total / ALONG**2
+
+    def _posterior(self, steps: Steps, u: Tensor, *, second: bool = False, shift: Shift | None = None) -> _Posterior:
+        """Return the results of a forward-backward pass over a batch.
+
+        Args:
+            steps: the steps of the batch.
+            u: the numbers, ``(P,)``.
+            second: True if the information is asked for.
+            shift: what is added to the linear predictors of each step, or None.
+        """
+        p, inputs, batch = self.coordinates.at(u.detach())[0], steps.design[:, 1:], steps.batch
+        if p.transition_slopes is None:  # so that there is a matrix of transitions at every step
+            p = replace(p, transition_slopes=p.transition.new_zeros(*p.transition.shape, self.n_inputs))
+        if p.table_slopes is None:
+            parameters = p.table.expand(len(inputs), -1, -1)
+        else:
+            parameters = p.table + torch.einsum("nc,klc->nkl", inputs, p.table_slopes)
+        if shift is not None and shift.table is not None:
+            parameters = parameters + shift.table
+        log_b, *of_density = density_derivatives(self.emission.observation, parameters, batch.x, batch.past, second=second)
+        trellis = batch.trellis(p, LogDensities(log_b))
+        assert trellis.log_transitions is not None
+        if shift is not None:
+            log_a = (trellis.log_transitions + shift.transition).log_softmax(-1)
+            initial = (trellis.initial.log() + shift.initial).softmax(-1)
+            trellis = replace(trellis, log_transitions=log_a, initial=initial)
+        ran = forward_backward_pass(trellis)
+        assert ran.transitions is not None, "there is a matrix at every step"
+        assert trellis.log_transitions is not None
+        initial = trellis.initial.expand(batch.segments.n_sequences, -1)
+        of_chain = (ran.gamma.double(), ran.transitions, trellis.log_transitions.exp(), initial)
+        return _Posterior(steps, float(ran.log_prob.sum()), *of_chain, *of_density)
 
     def _prior(self, u: Tensor) -> tuple[float, Tensor]:
         with torch.enable_grad():
@@ -146,8 +217,7 @@ class ExactObjective:
     def _prior_information(self, u: Tensor) -> Tensor:
         """Return minus the Hessian of the log-prior by central differences, ``(P, P)``; zeros if there is no prior."""
         information = u.new_zeros(len(u), len(u))
-        used = self._used_by_prior
-        for i in used:
+        for i in self._used_by_prior:
             step = torch.zeros_like(u)
             step[i] = STEP
             information[:, i] = -(self._prior(u + step)[1] - self._prior(u - step)[1]) / (2 * STEP)
@@ -155,30 +225,130 @@ class ExactObjective:
 
     @cached_property
     def _used_by_prior(self) -> list[int]:
-        """The numbers that the log-prior depends on, of which the gradient is not zero at two places."""
-        n = self.coordinates.n
-        at = torch.linspace(0.01, 0.02, n, dtype=torch.float64)
-        return ((self._prior(at)[1] != 0) | (self._prior(-at)[1] != 0)).nonzero()[:, 0].tolist()
+        """The numbers that the log-prior depends on: its gradient there is not zero at one of two places."""
+        at = torch.linspace(0.01, 0.02, self.coordinates.n, dtype=torch.float64)
+        used: list[int] = ((self._prior(at)[1] != 0) | (self._prior(-at)[1] != 0)).nonzero()[:, 0].tolist()
+        return used
 
 
 @dataclass(frozen=True)
-class _Pass:
-    """The results of one forward-backward pass over a batch of N steps, from which all derivatives follow.
+class Shift:
+    """What is added to the linear predictors of N steps in n sequences.
+
+    Attributes:
+        initial: to the logits of first states, ``(n, K)``.
+        transition: to the logits of transitions, ``(N, K, K)``.
+        table: to the output parameters of densities, ``(N, K, L)``; None for nothing.
+    """
+
+    initial: Tensor
+    transition: Tensor
+    table: Tensor | None
+
+    def times(self, factor: float) -> Shift:
+        """Return the shift multiplied by a number."""
+        table = None if self.table is None else factor * self.table
+        return Shift(factor * self.initial, factor * self.transition, table)
+
+
+@dataclass(frozen=True)
+class SequenceSteps:
+    """The steps of one sequence, and the numbers that its probability depends on.
+
+    Attributes:
+        rows: rows of its T steps among those of the batch, ``(T,)``.
+        is_read: columns of the design that are not zero at all of its steps, ``(1 + C,)``.
+        used: places of the p numbers that these columns have, ``(p,)``.
+        places: places of coefficients of these columns among the p numbers.
+    """
+
+    rows: Tensor
+    is_read: Tensor
+    used: Tensor
+    places: Places
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The N steps of a batch.
 
     Attributes:
         batch: the sequences.
-        design: ones, then the inputs of each step, ``(N, 1 + C)``.
-        value: log-likelihood in nats; -inf if a sequence is impossible.
-        gamma: posterior of states, ``(N, K)``.
-        xi: posterior of transitions into each step, ``(N, K, K)``; zeros in first steps.
-        transition: transition probabilities into each step, ``(N, K, K)``.
-        initial: probabilities of the first state of each sequence, ``(n, K)``.
-        first: derivatives of log-densities by output parameters, ``(N, K, L)``.
-        second: their second derivatives, ``(N, K, L, L)``, or None.
+        design: ones, then the C inputs of each step, ``(N, 1 + C)``.
+        sequences: the steps of each sequence.
     """
 
     batch: PackedBatch
     design: Tensor
+    sequences: list[SequenceSteps]
+
+    @classmethod
+    def of(cls, batch: PackedBatch, places: Places) -> Steps:
+        """Return the steps of a batch of sequences that are not cut."""
+        assert batch.inputs is not None, "penalised terms are of inputs"
+        inputs = batch.inputs.double()
+        design, sequences = torch.cat([torch.ones_like(inputs[:, :1]), inputs], 1), []
+        for rows in batch.segments.split(torch.arange(len(design))):
+            is_read = (design[rows] != 0).any(0)
+            sequences.append(SequenceSteps(rows, is_read, *places.reading(is_read).renumbered()))
+        return cls(batch, design, sequences)
+
+    def shifts(self, places: Places, covariance: Tensor) -> Iterator[Shift]:
+        """Yield shifts of the linear predictors along the columns of a factor of a covariance of the P numbers.
+
+        The factor is of the rows and columns of the numbers that a sequence depends on, for each sequence by itself.
+        """
+        factors = [_factor(covariance[each.used[:, None], each.used]) for each in self.sequences]
+        n, k = max((factor.shape[1] for factor in factors), default=0), len(places.initial)
+        n_outputs = places.table.shape[1]
+        is_moved = torch.zeros(places.n + 1, dtype=torch.bool)
+        is_moved[: places.n] = covariance.diagonal() > 0
+        moves_table = bool(is_moved[places.table].any())
+        size = max(1, NUMBERS_AT_ONCE // (len(self.design) * k * (k + n_outputs)))
+        for begin in range(0, n, size):
+            m = min(size, n - begin)
+            initial = self.design.new_zeros(m, len(self.sequences), k)
+            transition = self.design.new_zeros(m, len(self.design), k, k)
+            table = self.design.new_zeros(m, len(self.design), k, n_outputs) if moves_table else None
+            for i, (each, factor) in enumerate(zip(self.sequences, factors, strict=True)):
+                along = factor[:, begin : begin + m]
+                padded = torch.cat([along, along.new_zeros(1, along.shape[1])])  # the place -1 is this zero
+                d = self.design[each.rows][:, each.is_read]
+                initial[: along.shape[1], i] = torch.einsum("c,kcm->mk", d[0], padded[each.places.initial])
+                transition[: along.shape[1], each.rows] = torch.einsum(
+                    "tc,ijcm->mtij", d, padded[each.places.transition]
+                )
+                if table is not None:
+                    moved = padded[each.places.table] * each.places.unit.unsqueeze(-1)
+                    table[: along.shape[1], each.rows] = torch.einsum("tc,klcm->mtkl", d, moved)
+            for i in range(m):
+                yield Shift(initial[i], transition[i], None if table is None else table[i])
+
+
+def _factor(matrix: Tensor) -> Tensor:
+    """Return R with ``R R' = matrix``, a positive semi-definite matrix ``(p, p)``, without columns of zeros."""
+    values, vectors = torch.linalg.eigh(matrix)
+    is_positive = values > 1e-14 * values.abs().amax() if len(values) else values > 0
+    result: Tensor = vectors[:, is_positive] * values[is_positive].sqrt()
+    return result
+
+
+@dataclass(frozen=True)
+class _Posterior:
+    """The results of one forward-backward pass over a batch of N steps, from which all derivatives follow.
+
+    Attributes:
+        steps: the steps of the batch.
+        value: log-likelihood in nats; -inf if a sequence is impossible.
+        gamma: posterior of states, ``(N, K)``.
+        xi: posterior of transitions into each step, ``(N, K, K)``; zeros in first steps.
+        transition: transition probabilities into each step, ``(N, K, K)``.
+        initial: probabilities of the first state of each of n sequences, ``(n, K)``.
+        first: derivatives of log-densities by output parameters, ``(N, K, L)``.
+        second: their second derivatives, ``(N, K, L, L)``, or None.
+    """
+
+    steps: Steps
     value: float
     gamma: Tensor
     xi: Tensor
@@ -187,124 +357,94 @@ class _Pass:
     first: Tensor
     second: Tensor | None
 
-    @classmethod
-    def of(cls, objective: ExactObjective, batch: PackedBatch, u: Tensor, *, second: bool) -> _Pass:
-        p, n_inputs = objective.coordinates.at(u.detach())[0], objective.n_inputs
-        assert batch.inputs is not None, "penalised terms are of inputs"
-        inputs = batch.inputs.double()
-        if p.transition_slopes is None:  # so that there is a matrix of transitions at every step
-            p = Parameters(
-                p.initial, p.transition, p.final, p.table, p.transition.new_zeros(*p.transition.shape, n_inputs),
-                p.table_slopes, p.initial_slopes,
-            )  # fmt: skip
-        parameters = p.table.expand(len(inputs), -1, -1)
-        if p.table_slopes is not None:
-            parameters = parameters + torch.einsum("nc,klc->nkl", inputs, p.table_slopes)
-        of_density = density_derivatives(
-            objective.emission.observation, objective.emission.observed(parameters), batch.x, batch.past, second=second
-        )
-        trellis = batch.trellis(p, LogDensities(of_density[0]))
-        posterior = forward_backward_pass(trellis)
-        assert posterior.transitions is not None, "there is a matrix at every step"
-        assert trellis.log_transitions is not None
-        value, n = float(posterior.log_prob.sum()), batch.segments.n_sequences
-        initial = batch.initial(p).expand(n, -1)
-        design = torch.cat([torch.ones_like(inputs[:, :1]), inputs], 1)
-        of_chain = (posterior.gamma.double(), posterior.transitions, trellis.log_transitions.exp(), initial)
-        return cls(batch, design, value, *of_chain, *of_density[1:])
-
-    def gradient(self, places: Places) -> Tensor:
-        """Return the gradient of the log-likelihood, ``(P,)``, by Fisher's identity."""
-        n = 1 + max(int(each.max()) for each in (places.initial, places.transition, places.table))
-        gradient = self.design.new_zeros(n)
+    def value_and_gradient(self, places: Places) -> tuple[float, Tensor]:
+        """Return the log-likelihood times the batch's weight, and its gradient ``(P,)`` by Fisher's identity."""
+        design, batch = self.steps.design, self.steps.batch
+        gradient, rows = design.new_zeros(places.n), batch.segments.first
         residual = self.xi - self.xi.sum(-1, keepdim=True) * self.transition
-        by_coefficient = [
-            (places.transition, torch.einsum("nij,nc->ijc", residual, self.design)),
-            (places.table, places.unit * torch.einsum("nkl,nc->klc", self.gamma.unsqueeze(-1) * self.first, self.design)),
-            (places.initial, (self.gamma[self.rows] - self.initial).T @ self.design[self.rows]),
-        ]  # fmt: skip
-        for place, values in by_coefficient:
+        score = self.gamma.unsqueeze(-1) * self.first
+        for place, values in (
+            (places.transition, (residual.flatten(1).T @ design).view(places.transition.shape)),
+            (places.table, places.unit * (score.flatten(1).T @ design).view(places.table.shape)),
+            (places.initial, (self.gamma[rows] - self.initial).T @ design[rows]),
+        ):
             gradient.index_add_(0, place[place >= 0], values[place >= 0])
-        return gradient
-
-    @property
-    def rows(self) -> Tensor:
-        """The row of the first step of each sequence, ``(n,)``."""
-        return self.batch.segments.first
+        return batch.weight * self.value, batch.weight * gradient
 
     def information(self, places: Places) -> Tensor:
-        """Return minus the Hessian of the log-likelihood, ``(P, P)``."""
-        n = 1 + max(int(each.max()) for each in (places.initial, places.transition, places.table))
-        information = self._of_densities(places, n)
-        numbers = self.batch.segments.split(torch.arange(len(self.design)))
-        for sequence, rows in enumerate(numbers):
-            self._add_sequence(information, places, sequence, rows)
-        return 0.5 * (information + information.T)
+        """Return minus the Hessian of the log-likelihood times the batch's weight, ``(P, P)``."""
+        information = self._of_densities(places)
+        for number, each in enumerate(self.steps.sequences):
+            information[each.used[:, None], each.used] += self._of_chain(number, each)
+        return 0.5 * self.steps.batch.weight * (information + information.T)
 
-    def _of_densities(self, places: Places, n: int) -> Tensor:
+    def _of_densities(self, places: Places) -> Tensor:
         """Return minus the expected Hessian of the log-densities, ``(P, P)``."""
         assert self.second is not None
-        information = self.design.new_zeros(n, n)
-        for k in range(self.second.shape[1]):
-            place, unit = places.table[k], places.unit[k]
-            numbers = (place >= 0).any(1).nonzero()[:, 0].tolist()
+        information = self.gamma.new_zeros(places.n, places.n)
+        for k, (place, unit) in enumerate(zip(places.table, places.unit, strict=True)):
+            is_free = place >= 0
+            designs = [self.steps.design[:, free] * of_place[free] for free, of_place in zip(is_free, unit, strict=True)]
+            numbers = is_free.any(1).nonzero()[:, 0].tolist()
             for a in numbers:
                 for b in numbers:
                     weights = self.gamma[:, k] * self.second[:, k, a, b]
-                    products = (self.design.T * weights) @ self.design * unit[a][:, None] * unit[b]
-                    of_a, of_b = place[a] >= 0, place[b] >= 0
-                    index = (place[a][of_a][:, None], place[b][of_b][None])
-                    information.index_put_(index, -products[of_a][:, of_b], accumulate=True)
+                    index = (place[a][is_free[a]][:, None], place[b][is_free[b]][None])
+                    information.index_put_(index, -(designs[a].T * weights) @ designs[b], accumulate=True)
         return information
 
-    def _add_sequence(self, information: Tensor, places: Places, sequence: int, rows: Tensor) -> None:
-        """Add what one sequence adds to the information of the chain, and less the variance of its score.
+    def _of_chain(self, number: int, of: SequenceSteps) -> Tensor:
+        """Return minus the expected Hessian of the chain's log-probabilities, less the variance of the score.
 
         Args:
-            information: the sum, ``(P, P)``, which is changed.
-            places: places of coefficients.
-            sequence: number of the sequence in the batch.
-            rows: rows of its steps in the order of time, ``(T,)``.
+            number: number of the sequence in the batch.
+            of: its steps.
+
+        Returns:
+            What one sequence adds to the information of the p numbers that it depends on, ``(p, p)``.
         """
-        is_read = (self.design[rows] != 0).any(0)
-        local = [each[..., is_read] for each in (places.initial, places.transition, places.table, places.unit)]
-        used = torch.unique(torch.cat([each[each >= 0] for each in local[:3]]))
-        number = torch.full((len(information) + 1,), -1)
-        number[used] = torch.arange(len(used))
-        scores = _Scores(*(number[each] for each in local[:3]), local[3], len(used))
-        k, sums = self.gamma.shape[1], information.new_zeros(len(used), len(used))
-        size = max(1, NUMBERS_AT_ONCE // (k * k * max(1, len(used))))
-        after = self.gamma.new_zeros(k, len(used))  # v_t of the last step of a part
-        for part in reversed(rows.split(size)):
-            begins = bool(part[0] == rows[0])
-            of_steps = scores.of_steps(self, part, is_read)  # (T, K, K, p)
-            xi = self.xi[part]
+        k, p = self.gamma.shape[1], len(of.used)
+        sums, after = self.gamma.new_zeros(p, p), self.gamma.new_zeros(k, p)  # v of the last step of a part
+        rows = [(of.places.transition[i] >= 0).nonzero(as_tuple=True) for i in range(k)]
+        of_row = [of.places.transition[i][row] for i, row in enumerate(rows)]
+        for part in reversed(of.rows.split(max(1, NUMBERS_AT_ONCE // (k * k * max(1, p))))):
+            design, xi, a = self.steps.design[part][:, of.is_read], self.xi[part], self.transition[part]
             before = xi.sum(-1)  # of the state at the step before, (T, K)
             ratio = xi / torch.where(before > 0, before, 1.0).unsqueeze(-1)
-            chain = scores.of_chain(self, part, is_read)
-            weighted = (before.unsqueeze(-1) * self.transition[part]).sqrt().unsqueeze(-1) * chain
-            flat = weighted.flatten(0, 2)
-            sums += flat.T @ flat
-            expected = torch.einsum("tij,tijp->tip", ratio, of_steps)
-            values = _backward(ratio, expected, after)  # v_t-1 of each step of the part, then v_t of the last
-            differences = of_steps + values[1:, None] - values[:-1, :, None]
-            flat = (xi.sqrt().unsqueeze(-1) * differences).flatten(0, 2)
+            of_density = self._density_scores(of, part, design)  # (T, K, p)
+            expected, of_moves = ratio @ of_density, []
+            for i, (to, column) in enumerate(rows):
+                minus_p = torch.nn.functional.one_hot(to, k).T - a[:, i, None, to]  # (T, K, q)
+                of_moves.append(minus_p * design[:, None, column])
+                flat = ((before[:, i, None] * a[:, i]).sqrt().unsqueeze(-1) * of_moves[i]).flatten(0, 1)
+                sums[of_row[i][:, None], of_row[i]] += flat.T @ flat
+                expected[:, i, of_row[i]] += torch.einsum("tj,tjq->tq", ratio[:, i], of_moves[i])
+            values = _backward(ratio, expected, after)  # v of the step before the part, then of each of its steps
+            differences = (of_density + values[1:]).unsqueeze(1) - values[:-1].unsqueeze(2)  # (T, K, K, p)
+            for i in range(k):
+                differences[:, i, :, of_row[i]] += of_moves[i]
+            flat = differences.mul_(xi.sqrt().unsqueeze(-1)).flatten(0, 2)
             sums -= flat.T @ flat
-            if begins:
-                self._add_first(sums, scores, sequence, part[:1], is_read, values[1])
             after = values[0]
-        information[used[:, None], used[None]] += sums
-
-    def _add_first(
-        self, sums: Tensor, scores: _Scores, sequence: int, row: Tensor, is_read: Tensor, after: Tensor
-    ) -> None:
-        of_first = scores.of_first(self, sequence, row, is_read)  # (K, p)
-        flat = self.initial[sequence].sqrt().unsqueeze(-1) * of_first
+        to, column = (of.places.initial >= 0).nonzero(as_tuple=True)
+        of_first = design.new_zeros(k, p)
+        minus_p = torch.nn.functional.one_hot(to, k).T - self.initial[number, to]
+        of_first[:, of.places.initial[to, column]] = minus_p * design[0, column]
+        flat = self.initial[number].sqrt().unsqueeze(-1) * of_first
         sums += flat.T @ flat
-        gamma = self.gamma[row[0]]
-        total = of_first + scores.of_densities(self, row, is_read)[0] + after
+        gamma, total = self.gamma[of.rows[0]], of_first + of_density[0] + values[1]
         flat = gamma.sqrt().unsqueeze(-1) * (total - gamma @ total)
-        sums -= flat.T @ flat
+        return sums - flat.T @ flat
+
+    def _density_scores(self, of: SequenceSteps, part: Tensor, design: Tensor) -> Tensor:
+        """Return the derivatives of the log-densities of some steps by the p numbers of a sequence, ``(T, K, p)``."""
+        k = self.gamma.shape[1]
+        scores = design.new_zeros(len(part), k, len(of.used))
+        for i in range(k):
+            which, column = (of.places.table[i] >= 0).nonzero(as_tuple=True)
+            values = self.first[part][:, i, which] * design[:, column] * of.places.unit[i][which, column]
+            scores[:, i].index_add_(1, of.places.table[i][which, column], values)
+        return scores
 
 
 def _backward(ratio: Tensor, expected: Tensor, after: Tensor) -> Tensor:
@@ -320,57 +460,6 @@ def _backward(ratio: Tensor, expected: Tensor, after: Tensor) -> Tensor:
     for t in range(len(ratios) - 1, -1, -1):
         arrays[t] += ratios[t] @ arrays[t + 1]
     return values
-
-
-@dataclass(frozen=True)
-class _Scores:
-    """The derivatives of log p(x, z) by the p numbers that one sequence depends on, step by step.
-
-    Attributes:
-        initial, transition, table, unit: places and units, as in ``Places``, of the inputs that the sequence has.
-        n: number of these numbers, p.
-    """
-
-    initial: Tensor
-    transition: Tensor
-    table: Tensor
-    unit: Tensor
-    n: int
-
-    def of_chain(self, of: _Pass, rows: Tensor, is_read: Tensor) -> Tensor:
-        """Return those of transitions into steps, ``(T, K, K, p)``."""
-        design, a = of.design[rows][:, is_read], of.transition[rows]
-        k = a.shape[1]
-        scores = design.new_zeros(len(rows), k, k, self.n)
-        for i in range(k):
-            to, column = (self.transition[i] >= 0).nonzero(as_tuple=True)
-            if len(to):
-                minus_p = torch.nn.functional.one_hot(to, k).T - a[:, i, None, to]  # (T, K, q)
-                scores[:, i, :, self.transition[i][to, column]] = minus_p * design[:, None, column]
-        return scores
-
-    def of_densities(self, of: _Pass, rows: Tensor, is_read: Tensor) -> Tensor:
-        """Return those of densities in each state, ``(T, K, p)``."""
-        design, first = of.design[rows][:, is_read], of.first[rows]
-        scores = design.new_zeros(len(rows), first.shape[1], self.n)
-        for k in range(first.shape[1]):
-            which, column = (self.table[k] >= 0).nonzero(as_tuple=True)
-            values = first[:, k, which] * design[:, column] * self.unit[k][which, column]
-            scores[:, k].index_add_(1, self.table[k][which, column], values)
-        return scores
-
-    def of_steps(self, of: _Pass, rows: Tensor, is_read: Tensor) -> Tensor:
-        """Return those of steps after a state, of transition and density together, ``(T, K, K, p)``."""
-        return self.of_chain(of, rows, is_read) + self.of_densities(of, rows, is_read).unsqueeze(1)
-
-    def of_first(self, of: _Pass, sequence: int, row: Tensor, is_read: Tensor) -> Tensor:
-        """Return those of the probability of the first state, ``(K, p)``."""
-        design, initial = of.design[row[0]][is_read], of.initial[sequence]
-        scores = design.new_zeros(len(initial), self.n)
-        to, column = (self.initial >= 0).nonzero(as_tuple=True)
-        minus_p = torch.nn.functional.one_hot(to, len(initial)).T - initial[to]  # (K, q)
-        scores[:, self.initial[to, column]] = minus_p * design[column]
-        return scores
 
 
 def density_derivatives(
