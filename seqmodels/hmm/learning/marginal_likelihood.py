@@ -29,10 +29,12 @@ from seqmodels.hmm.emissions.newton import newton_maximum, uphill
 
 FIRST_SHARE = 0.1  # first precision of a block, relative to the information of its coefficients
 LARGEST, SMALLEST = 1e7, 1e-7  # of a precision relative to the information: no effects, and effects without a penalty
+FLAT = 10.0  # the same, from which on V changes so little that no search starts there
 LONGEST_STEP = 5.0  # most that a number changes in one step
 NEAR = 0.3  # length of a step from which on the gradient of V is computed, because before it decides nothing
-SETTLED = 1e-3  # length of the last step, in standard deviations of φ and in log λ
+SETTLED = 1e-2  # length of the last step; what remains is the tenth of it at most
 MOST_MODELS = 60  # of the sequence
+MOST_SEARCH = 200  # steps of the search for the maximum of a model
 HALVINGS = 8  # of a step that does not raise V
 DECREMENT = 1e-12  # twice what Newton's method can still gain, in nats, where the inner numbers have converged
 ROUNDING = 1e-9  # the same, where steps no longer make it smaller
@@ -63,7 +65,7 @@ class Maximum(NamedTuple):
         value: the marginal log-likelihood V in nats.
         information: minus the Hessian of the penalised log-likelihood, ``(P, P)``.
         edf: effective degrees of freedom of each block, ``(B,)``: from 0 to the number of its coefficients.
-        converged: True if the last step was negligible.
+        converged: True if the last step was short.
     """
 
     u: Tensor
@@ -116,34 +118,32 @@ class MarginalLikelihood:
 
     def maximise(self, u: Tensor) -> Maximum:
         """Return the maximum of V, found from the numbers ``u (P,)``."""
-        at = self._maximum_over(torch.arange(len(u)), u, self._first_precision(u))
+        at = Expansion(u, *self.objective.derivatives(u))
         scale = torch.stack([at.information.diagonal()[block].abs().mean() for block in self.blocks]).clamp(min=1e-12)
         bounds = (scale * SMALLEST).log(), (scale * LARGEST).log()
-        phi, log_precision = at.u[self.outer], (scale * FIRST_SHARE).log()
-        correction, length, last = None, np.inf, -np.inf
+        flat = (scale * FLAT).log()
+        log_precision = (scale * FIRST_SHARE).log()
+        at = self._maximum_over(torch.arange(len(u)), u, log_precision, at)
+        phi, correction, last, length = at.u[self.outer], None, -np.inf, np.inf
         for _ in range(MOST_MODELS):
-            new_phi, new_precision = self._maximum_of_model(at, phi, log_precision, bounds, correction)
-            step = torch.cat([new_phi - phi, new_precision - log_precision])
-            length = self._length(at, step)
-            if correction is not None and length < SETTLED:
-                break
+            new_phi, new_precision = self._maximum_of_model(at, phi, log_precision, (*bounds, flat), correction)
+            step, before = torch.cat([new_phi - phi, new_precision - log_precision]), torch.cat([phi, log_precision])
+            length = self._length(at, step, log_precision)
             for _ in range(HALVINGS):
-                moved = torch.cat([phi, log_precision]) + step
-                expansion = self._at(moved, self._predicted(at, moved), at)
-                value = self._value(expansion, moved[len(phi) :])
+                outer = before + step
+                tried = self._at(outer, self._solved(at, outer[: len(phi)], outer[len(phi) :])[0], at)
+                value = self._value(tried, outer[len(phi) :])
                 if correction is None or value > last - 1e-9 * abs(last):
                     break
                 step = 0.5 * step
-            phi, log_precision, at, last = moved[: len(phi)], moved[len(phi) :], expansion, value
-            if length < NEAR or correction is not None:
-                exact = self._gradient(at, log_precision)
-                correction = exact - self._model(at, at.u[self.outer], log_precision)[1]
+            phi, log_precision, at, last = outer[: len(phi)], outer[len(phi) :], tried, value
+            if correction is not None and length < SETTLED:
+                break
+            if correction is not None or length < NEAR:
+                correction = self._gradient(at, log_precision) - self._model(at, phi, log_precision)[1]
         value, precision = self._value(at, log_precision), self.precision(log_precision)
         information = at.information + torch.diag(precision)
-        covariance = self._covariance(at, log_precision)
-        edf = torch.stack(
-            [len(block) - (precision[block] * covariance.diagonal()[block]).sum() for block in self.blocks]
-        )
+        edf = self._edf(at, log_precision)
         return Maximum(at.u, log_precision, value, information, edf, length < SETTLED)
 
     def value_and_gradient(self, outer: Tensor, u: Tensor) -> tuple[float, Tensor]:
@@ -165,10 +165,6 @@ class MarginalLikelihood:
         return each
 
     # -- the penalised likelihood ----------------------------------------------------------------------------
-
-    def _first_precision(self, u: Tensor) -> Tensor:
-        information = self.objective.derivatives(u)[2].diagonal()
-        return torch.stack([FIRST_SHARE * information[block].abs().mean().clamp(min=1e-12) for block in self.blocks]).log()
 
     def _at(self, outer: Tensor, u: Tensor, near: Expansion | None = None) -> Expansion:
         """Return the objective expanded at the inner numbers that maximise the penalised likelihood, given φ and λ.
@@ -235,10 +231,6 @@ class MarginalLikelihood:
                 break
             u, before = u.index_add(0, which, step), decrement
         return None
-
-    def _predicted(self, at: Expansion, outer: Tensor) -> Tensor:
-        """Return the inner numbers that the expansion predicts for other φ and λ, with these φ, ``(P,)``."""
-        return self._solved(at, outer[: len(self.outer)], outer[len(self.outer) :])[0]
 
     # -- V, exact and of the model ---------------------------------------------------------------------------
 
@@ -312,24 +304,34 @@ class MarginalLikelihood:
         )
 
     def _units(self, at: Expansion) -> Tensor:
-        """Return standard deviations of the φ along principal axes in the columns of a matrix, ``(F, F)``."""
+        """Return standard deviations of the φ, up to 1, along principal axes in the columns of a matrix, ``(F, F)``."""
         outer = self.outer
         values, vectors = torch.linalg.eigh(at.information[outer[:, None], outer])
-        size = values.abs().clamp(min=1e-10 * float(values.abs().max())) if len(values) else values
-        return vectors / size.sqrt()
+        return vectors / values.abs().clamp(min=1.0).sqrt()
 
-    def _length(self, at: Expansion, step: Tensor) -> float:
-        """Return the length of a step of φ, in their standard deviations, and log λ: the largest of its entries."""
+    def _length(self, at: Expansion, step: Tensor, log_precision: Tensor) -> float:
+        """Return the length of a step of φ and log λ, the largest of its entries.
+
+        Those of φ are in standard deviations. Those of log λ count less for blocks with less than one effective degree
+        of freedom, because V is flat where a variance is zero.
+        """
         n = len(self.outer)
         scaled = torch.linalg.solve(self._units(at), step[:n]) if n else step[:n]
-        return float(torch.cat([scaled, step[n:]]).abs().max())
+        weights = self._edf(at, log_precision).clamp(0.0, 1.0).sqrt()
+        return float(torch.cat([scaled, weights * step[n:]]).abs().max())
+
+    def _edf(self, at: Expansion, log_precision: Tensor) -> Tensor:
+        """Return the effective degrees of freedom of each block, ``(B,)``."""
+        variances = self._covariance(at, log_precision).diagonal()
+        each = zip(self.blocks, log_precision.exp(), strict=True)
+        return torch.stack([len(block) - lam * variances[block].sum() for block, lam in each])
 
     def _maximum_of_model(
         self,
         at: Expansion,
         phi: Tensor,
         log_precision: Tensor,
-        bounds: tuple[Tensor, Tensor],
+        bounds: tuple[Tensor, Tensor, Tensor],
         correction: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Return the φ and log-precisions that maximise V of the expansion, corrected by a linear function.
@@ -338,13 +340,13 @@ class MarginalLikelihood:
             at: the expansion.
             phi: the φ to start from.
             log_precision: the log-precisions to start from, ``(B,)``.
-            bounds: smallest and largest log-precisions.
+            bounds: smallest and largest log-precisions, and the largest to start from.
             correction: gradient of the linear function, or None.
         """
         from scipy.optimize import minimize
 
-        units, n = self._units(at), len(phi)
-        start = torch.cat([torch.zeros_like(phi), log_precision])
+        units, n, (low, high, flat) = self._units(at), len(phi), bounds
+        start = torch.cat([torch.zeros_like(phi), torch.minimum(log_precision, flat)])
 
         def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
             moved = torch.as_tensor(numbers)
@@ -361,8 +363,8 @@ class MarginalLikelihood:
             start.numpy(),
             jac=True,
             method="L-BFGS-B",
-            bounds=[*longest, *zip(*(bound.tolist() for bound in bounds), strict=True)],
-            options={"ftol": 1e-15, "gtol": 1e-6},
+            bounds=[*longest, *zip(low.tolist(), high.tolist(), strict=True)],
+            options={"ftol": 1e-13, "gtol": 1e-4, "maxiter": MOST_SEARCH},
         )
         moved = torch.as_tensor(found.x)
         return phi + units @ moved[:n], moved[n:]

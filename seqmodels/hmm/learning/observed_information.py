@@ -25,6 +25,7 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
+from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import Observation
 
 NUMBERS_AT_ONCE = 1 << 23  # numbers of the scores of some steps that are held at once
@@ -133,7 +134,7 @@ class ExactObjective:
         """Return the objective at ``u (P,)`` in nats, -inf where a sequence is impossible, and its gradient ``(P,)``."""
         value, gradient = self._prior(u)
         for steps in self.steps:
-            value_of_batch, gradient_of_batch = self._posterior(steps, u).value_and_gradient(self.places)
+            value_of_batch, gradient_of_batch = self._predicted(steps, u).posterior().value_and_gradient(self.places)
             value, gradient = value + value_of_batch, gradient + gradient_of_batch
         return value, gradient
 
@@ -145,7 +146,7 @@ class ExactObjective:
         value, gradient = self._prior(u)
         information = self._prior_information(u)
         for steps in self.steps:
-            posterior = self._posterior(steps, u, second=True)
+            posterior = self._predicted(steps, u, second=True).posterior()
             value_of_batch, gradient_of_batch = posterior.value_and_gradient(self.places)
             value, gradient = value + value_of_batch, gradient + gradient_of_batch
             if not np.isfinite(value):
@@ -165,45 +166,33 @@ class ExactObjective:
         """
         total = torch.zeros_like(u)
         for steps in self.steps:
-            centre, n = self._posterior(steps, u).value_and_gradient(self.places)[1], 0
+            predicted = self._predicted(steps, u)
+            centre, n = predicted.posterior().value_and_gradient(self.places)[1], 0
             for shift in steps.shifts(self.places, covariance):
                 for sign in (ALONG, -ALONG):
-                    total -= self._posterior(steps, u, shift=shift.times(sign)).value_and_gradient(self.places)[1]
+                    shifted = predicted.shifted(shift, sign, self.emission.observation, steps.batch)
+                    total -= shifted.posterior().value_and_gradient(self.places)[1]
                 n += 2
             total += n * centre
         return total / ALONG**2
 
-    def _posterior(self, steps: Steps, u: Tensor, *, second: bool = False, shift: Shift | None = None) -> _Posterior:
-        """Return the results of a forward-backward pass over a batch.
+    def _predicted(self, steps: Steps, u: Tensor, *, second: bool = False) -> _Predicted:
+        """Return the probabilities and densities of the steps of a batch.
 
         Args:
             steps: the steps of the batch.
             u: the numbers, ``(P,)``.
             second: True if the information is asked for.
-            shift: what is added to the linear predictors of each step, or None.
         """
         p, inputs, batch = self.coordinates.at(u.detach())[0], steps.design[:, 1:], steps.batch
         if p.transition_slopes is None:  # so that there is a matrix of transitions at every step
             p = replace(p, transition_slopes=p.transition.new_zeros(*p.transition.shape, self.n_inputs))
         if p.table_slopes is None:
-            parameters = p.table.expand(len(inputs), -1, -1)
+            outputs = p.table.expand(len(inputs), -1, -1)
         else:
-            parameters = p.table + torch.einsum("nc,klc->nkl", inputs, p.table_slopes)
-        if shift is not None and shift.table is not None:
-            parameters = parameters + shift.table
-        log_b, *of_density = density_derivatives(self.emission.observation, parameters, batch.x, batch.past, second=second)
-        trellis = batch.trellis(p, LogDensities(log_b))
-        assert trellis.log_transitions is not None
-        if shift is not None:
-            log_a = (trellis.log_transitions + shift.transition).log_softmax(-1)
-            initial = (trellis.initial.log() + shift.initial).softmax(-1)
-            trellis = replace(trellis, log_transitions=log_a, initial=initial)
-        ran = forward_backward_pass(trellis)
-        assert ran.transitions is not None, "there is a matrix at every step"
-        assert trellis.log_transitions is not None
-        initial = trellis.initial.expand(batch.segments.n_sequences, -1)
-        of_chain = (ran.gamma.double(), ran.transitions, trellis.log_transitions.exp(), initial)
-        return _Posterior(steps, float(ran.log_prob.sum()), *of_chain, *of_density)
+            outputs = p.table + torch.einsum("nc,klc->nkl", inputs, p.table_slopes)
+        log_b, *of_density = density_derivatives(self.emission.observation, outputs, batch.x, batch.past, second=second)
+        return _Predicted(steps, batch.trellis(p, LogDensities(log_b)), outputs, *of_density)
 
     def _prior(self, u: Tensor) -> tuple[float, Tensor]:
         with torch.enable_grad():
@@ -244,11 +233,6 @@ class Shift:
     initial: Tensor
     transition: Tensor
     table: Tensor | None
-
-    def times(self, factor: float) -> Shift:
-        """Return the shift multiplied by a number."""
-        table = None if self.table is None else factor * self.table
-        return Shift(factor * self.initial, factor * self.transition, table)
 
 
 @dataclass(frozen=True)
@@ -331,6 +315,53 @@ def _factor(matrix: Tensor) -> Tensor:
     is_positive = values > 1e-14 * values.abs().amax() if len(values) else values > 0
     result: Tensor = vectors[:, is_positive] * values[is_positive].sqrt()
     return result
+
+
+@dataclass(frozen=True)
+class _Predicted:
+    """The probabilities and densities of N steps, from which a forward-backward pass runs.
+
+    Attributes:
+        steps: the steps of the batch.
+        trellis: probabilities of transitions at each step, of first states, and densities.
+        outputs: output parameters of the density of each step in each state, ``(N, K, L)``.
+        first: derivatives of log-densities by output parameters, ``(N, K, L)``.
+        second: their second derivatives, ``(N, K, L, L)``, or None.
+    """
+
+    steps: Steps
+    trellis: Trellis
+    outputs: Tensor
+    first: Tensor
+    second: Tensor | None
+
+    def shifted(self, shift: Shift, factor: float, observation: Observation, batch: PackedBatch) -> _Predicted:
+        """Return the same with linear predictors to which ``factor`` times a shift is added, without ``second``.
+
+        Args:
+            shift: the shift.
+            factor: what it is multiplied by.
+            observation: the emission distribution.
+            batch: the sequences.
+        """
+        assert self.trellis.log_transitions is not None
+        log_a = torch.add(self.trellis.log_transitions, shift.transition, alpha=factor).log_softmax(-1)
+        initial = (self.trellis.initial.log() + factor * shift.initial).softmax(-1)
+        trellis = replace(self.trellis, log_transitions=log_a, initial=initial)
+        if shift.table is None:
+            return replace(self, trellis=trellis, second=None)
+        outputs = self.outputs + factor * shift.table
+        log_b, first, _ = density_derivatives(observation, outputs, batch.x, batch.past, second=False)
+        return _Predicted(self.steps, replace(trellis, densities=LogDensities(log_b)), outputs, first, None)
+
+    def posterior(self) -> _Posterior:
+        """Return the results of the forward-backward pass."""
+        ran, log_a = forward_backward_pass(self.trellis), self.trellis.log_transitions
+        assert ran.transitions is not None, "there is a matrix at every step"
+        assert log_a is not None
+        initial = self.trellis.initial.expand(self.steps.batch.segments.n_sequences, -1)
+        of_chain = (ran.gamma.double(), ran.transitions, log_a.exp(), initial)
+        return _Posterior(self.steps, float(ran.log_prob.sum()), *of_chain, self.first, self.second)
 
 
 @dataclass(frozen=True)
