@@ -270,6 +270,11 @@ class Coordinates:
         return places
 
     @property
+    def units(self) -> dict[str, Tensor]:
+        """Change of each number with its unconstrained coordinate, by name."""
+        return {name: numbers.unit for name, numbers in self._numbers.items()}
+
+    @property
     def n(self) -> int:
         """Number of unconstrained numbers, P, the length of ``u``."""
         return sum(int(numbers.free.sum()) for numbers in self._numbers.values())

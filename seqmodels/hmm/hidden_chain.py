@@ -17,7 +17,7 @@ from seqmodels.common.array_checks import array_of
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import a_or_an
-from seqmodels.common.distributed import propagate_errors
+from seqmodels.common.distributed import is_distributed, propagate_errors
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import Seed, checked, checked_but, undone_on_failure
 from seqmodels.encodings.defaults import may_have_unseen_symbols
@@ -79,7 +79,15 @@ from seqmodels.hmm.learning.variational import (
 from seqmodels.hmm.missing_past import PastFilter, filters_itself, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.new_levels import warn_of_new_levels
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.penalised_terms import exact_objective, marginal_likelihood, terms_table
+from seqmodels.hmm.penalised_terms import (
+    Coefficients,
+    encoded_sds,
+    exact_objective,
+    marginal_likelihood,
+    terms_arrays,
+    terms_from_arrays,
+    terms_table,
+)
 from seqmodels.hmm.profile_likelihood import profile_interval
 from seqmodels.hmm.standard_errors import FitObjective, check_level, standard_errors
 from seqmodels.hmm.state_forecast import StateForecast, uncertain_pasts
@@ -167,6 +175,7 @@ class HiddenChainModel(SequenceModel):
     _used_of_training: ClassVar[tuple[str, ...]] = ()  # what the fit uses of ``training`` besides ``USED_BY_ALL``
     _filters_past: ClassVar[bool] = False  # whether missing values in the past of an autoregression are filtered
     _stationary_follows_inputs: ClassVar[bool] = False  # whether start="stationary" is that of the first step's inputs
+    _takes_terms: ClassVar[bool] = False  # whether inputs may have penalised terms
     _uses_validation: ClassVar[bool] = False
     _reads_from_disk: ClassVar[bool] = True
     _size: ClassVar[str | None] = "n_states"
@@ -215,7 +224,9 @@ class HiddenChainModel(SequenceModel):
 
     @property
     def n_parameters_(self) -> int:
-        return self._chain_of(len(self.parameters_.initial)).n_parameters(self._emission)
+        chain = self._fitted_chain
+        linear = replace(chain, inputs=chain.inputs.without_terms).n_parameters(self._emission)
+        return linear + round(float(self._terms_table["edf"].sum())) if self._terms else linear
 
     @property
     def _reads_inputs(self) -> bool:
@@ -282,6 +293,8 @@ class HiddenChainModel(SequenceModel):
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         if self._regresses:
             self._check_with_inputs()
+        if self._terms:
+            self._check_with_terms()
         if not 0 <= effects.ridge < np.inf:
             raise ValueError(f"ridge is {effects.ridge}; pass a finite number, 0 or more")
         length = "stop" if self.length == "stop" else "given"
@@ -359,6 +372,8 @@ class HiddenChainModel(SequenceModel):
         import pandas as pd
 
         with propagate_errors():
+            if self._terms:
+                raise ValueError("penalised terms are fitted to all sequences at once; call fit")
             if self.algorithm == "variational":
                 raise ValueError("partial_fit is stepwise EM; call fit, or pass algorithm='em'")
             data = Data.of(X, y, sample_weight, states)
@@ -450,6 +465,10 @@ class HiddenChainModel(SequenceModel):
         """
         import pandas as pd
 
+        if is_distributed():
+            raise ValueError("penalised terms are fitted by one process; call fit without torchrun")
+        if any(example.states is not None for example in train):
+            raise ValueError("penalised terms are not fitted to known states; leave states out")
         began, chain = time.perf_counter(), self._fitted_chain
         emission = self._emission_of(chain)
         self.parameters_ = chain.inputs.started(self.parameters_, emission)
@@ -459,7 +478,7 @@ class HiddenChainModel(SequenceModel):
         marginal, blocks = marginal_likelihood(exact, chain.inputs, restricted=self.input_effects.restricted)
         found = marginal.maximise(torch.zeros(objective.coordinates.n, dtype=torch.float64))
         self.parameters_ = objective.coordinates.at(found.u)[0].detached()
-        self.terms_ = terms_table(blocks, found, emission, scale, self._names_of_features())
+        self._terms_table = terms_table(blocks, found, emission, scale, self._names_of_features())
         self.converged_ = self.converged_ and found.converged
         last = self.history_.iloc[-1]
         value, _ = exact.value_and_gradient(found.u)
@@ -481,6 +500,7 @@ class HiddenChainModel(SequenceModel):
 
     def _clear_learned(self) -> None:
         self.shared_autoregression_, self._posterior = None, None
+        self._terms_table = terms_from_arrays(None)
 
     def _fitting_and_corpus(
         self, examples: list[Example], *, is_continued: bool, is_partial: bool = False
@@ -1335,6 +1355,10 @@ class HiddenChainModel(SequenceModel):
         corpus = chain.corpus(examples, emission, torch.device("cpu"), torch.float64)
         objective = chain.fit_objective(self.parameters_, emission, names, corpus, self._effects_scaling)
         shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in encoding.affine())
+        if len(self._terms_table):
+            coefficients = Coefficients.of(objective.coordinates, chain.inputs)
+            sds = encoded_sds(self._terms_table, coefficients.blocks, emission, scale)
+            objective = replace(objective, penalty=coefficients.penalty(sds))
         return objective, shift, scale
 
     # -- the chain -----------------------------------------------------------------------------------------
@@ -1521,6 +1545,18 @@ class HiddenChainModel(SequenceModel):
         return np.asarray(slopes.numpy() / scaling.units)
 
     @property
+    def terms_(self) -> pd.DataFrame:
+        """The estimated variances of penalised terms of inputs: a row for each term in each regression.
+
+        The columns are ``part`` (``transitions``, ``emissions`` or ``first_state``), ``state``, ``feature`` (the state
+        after it, or the feature or symbol), ``term``, ``sd``, the standard deviation of a random effect, or of a smooth
+        function at a step of the training sequences by its variance, and ``edf``, the effective degrees of freedom of
+        the term, with its linear part. Standard deviations of means are in raw units, those of log-odds and log-means
+        have none. There are no rows if ``input_effects`` has no terms.
+        """
+        return self._terms_table.copy()
+
+    @property
     def initial_slopes_(self) -> np.ndarray:
         """Change of the log-odds of starting in each state, per unit of each input of the first step, ``(K, U)``.
 
@@ -1644,6 +1680,20 @@ class HiddenChainModel(SequenceModel):
                 "input_effects, pass algorithm='em', or draw from the posterior with hmm.PosteriorHMM"
             )
 
+    def _check_with_terms(self) -> None:
+        """Raise ``ValueError`` for arguments that do not go with penalised terms of inputs."""
+        term = self._terms[0].label
+        if not self._takes_terms:
+            raise ValueError(f"{a_or_an(type(self))} has no penalised terms such as {term}; pass them to an HMM")
+        if self.algorithm != "em":
+            raise ValueError(
+                f"algorithm={self.algorithm!r} does not fit penalised terms such as {term}; pass algorithm='em'"
+            )
+        if self.start == "stationary":
+            raise ValueError(f"start='stationary' does not go with penalised terms such as {term}; pass start='free'")
+        if self._is_warm_start:
+            raise ValueError(f"a fit with penalised terms such as {term} cannot be continued; pass warm_start=False")
+
     def _set_fitted(self, parameters: Parameters, start: Start) -> None:
         """Set the fitted attributes to given parameters; ``from_parameters`` calls it once the encoding is known.
 
@@ -1671,6 +1721,8 @@ class HiddenChainModel(SequenceModel):
         }
         if self._posterior is not None:
             state["posterior"] = self._posterior.arrays()
+        if len(self._terms_table):
+            state["terms"] = terms_arrays(self._terms_table)
         return state if shared is None else {**state, "shared_autoregression": shared.numpy()}
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -1693,6 +1745,7 @@ class HiddenChainModel(SequenceModel):
             self.shared_autoregression_ = row
             del state["shared_autoregression"]
         posterior = state.pop("posterior", None)
+        self._terms_table = terms_from_arrays(state.pop("terms", None))
         chain = self._chain_of(self.n_states)
         self.observation_.check(self.encoding_.size)
         self.parameters_ = chain.parameters_of_file(state, self._emission_of(chain))
