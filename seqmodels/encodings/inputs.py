@@ -86,8 +86,17 @@ class InputScaling:
         return np.concatenate([self.scale, np.ones(len(self.columns) - len(self.names))])
 
     def columns_of(self, term: Term) -> tuple[int, ...]:
-        """Return the positions of the columns of a term among the C columns."""
+        """Return the positions of the columns of a term among the C columns.
+
+        Raises:
+            ValueError: the scaling has no such term, because it was learned for another model.
+        """
         known = [each.term for each in self.terms]
+        if term not in known:
+            raise ValueError(
+                f"{term.label} is a penalised term, which a model has that is fitted by itself; leave it out of members "
+                "of a Mixture or a classifier, and of a model that is made of given parameters"
+            )
         begin = len(self.names) + sum(len(each.labels) for each in self.terms[: known.index(term)])
         return tuple(range(begin, begin + len(self.terms[known.index(term)].labels)))
 
@@ -183,7 +192,8 @@ class InputScaling:
     def encode(self, sequences: Sequences) -> list[np.ndarray]:
         """Return the columns that a model reads of each sequence, including those of its past, arrays ``(P + T, C)``.
 
-        They are the standardised inputs, and the columns of terms. The P steps of the past come before the T steps of the sequence itself.
+        They are the standardised inputs, and the columns of terms. The P steps of the past come before the T steps of
+        the sequence itself.
 
         Raises:
             ValueError: if a sequence lacks an input, or has a past whose times are not known.

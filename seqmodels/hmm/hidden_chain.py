@@ -482,7 +482,9 @@ class HiddenChainModel(SequenceModel):
         self.converged_ = self.converged_ and found.converged
         last = self.history_.iloc[-1]
         value, _ = exact.value_and_gradient(found.u)
-        row = of_em.row(last["step"] + 1, last["seconds"] + time.perf_counter() - began, value, 0.0, self.parameters_.table)
+        row = of_em.row(
+            last["step"] + 1, last["seconds"] + time.perf_counter() - began, value, 0.0, self.parameters_.table
+        )
         row["objective"] = (found.value + of_em.log_det) / of_em.n_units
         self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
 

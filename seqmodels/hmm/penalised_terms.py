@@ -1,4 +1,4 @@
-"""The fit of penalised terms of inputs: coefficients by penalised likelihood, their variances by marginal likelihood."""
+"""Penalised terms of inputs: their coefficients among the parameters of a model, and the table of their variances."""
 
 from __future__ import annotations
 
@@ -128,7 +128,9 @@ def marginal_likelihood(
             intercepts = intercepts[:, regressed_columns(emission).places]
         inner += [of_part[of_part >= 0], intercepts[intercepts >= 0]]
     of_blocks = [block.places for block in coefficients.blocks]
-    return MarginalLikelihood(objective, of_blocks, torch.unique(torch.cat(inner)), coefficients.base), coefficients.blocks
+    return MarginalLikelihood(
+        objective, of_blocks, torch.unique(torch.cat(inner)), coefficients.base
+    ), coefficients.blocks
 
 
 def terms_table(

@@ -30,10 +30,10 @@ from seqmodels.encodings.defaults import (
 )
 from seqmodels.encodings.examples import Example, TargetLengths, without_past
 from seqmodels.encodings.inputs import InputScaling
-from seqmodels.encodings.terms import Term
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.raw_to_examples import Setting
+from seqmodels.encodings.terms import Term
 from seqmodels.generation import (
     Cursor,
     CursorState,

@@ -24,7 +24,6 @@ from seqmodels.hmm.learning.constraints import Tying
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import generator_of, without_diagonal
 
-
 Part = Literal["transition", "emission", "start"]  # the parts of a model that may depend on inputs
 
 

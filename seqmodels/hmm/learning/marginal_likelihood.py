@@ -1,18 +1,18 @@
 """Variances of penalised coefficients by maximum marginal likelihood, in Laplace's approximation.
 
-Given log-likelihood plus log-prior ``l(u)`` and blocks of coefficients ``b ~ N(0, 1 / λ_b)``, the marginal likelihood with
-the *inner* numbers I of u integrated out is ::
+Given log-likelihood plus log-prior ``l(u)`` and blocks of coefficients ``b ~ N(0, 1 / λ_b)``, the marginal likelihood
+with the *inner* numbers I of u integrated out is ::
 
     V(φ, λ) = l(u) - ½ Σ_b λ_b |b|² + ½ Σ_b n_b log λ_b - ½ log|H_II| + ½ (|I| - Σ_b n_b) log 2π
 
-at the I that maximise the first two terms; H is minus their Hessian, and φ are the other numbers of u, which are maximised
-with the λ (Kristensen et al. 2016; Wood 2011). If I are the penalised coefficients alone this is maximum likelihood, with
-all coefficients of the regressions it is restricted maximum likelihood (REML).
+at the I that maximise the first two terms; H is minus their Hessian, and φ are the other numbers of u, which are
+maximised with the λ (Kristensen et al. 2016; Wood 2011). If I are the penalised coefficients alone this is maximum
+likelihood, with all coefficients of the regressions it is restricted maximum likelihood (REML).
 
 Where ``l`` is quadratic, V is that of a linear mixed model, which costs no pass over the data. So V is maximised by a
-sequence of such models, with ``l`` expanded at the last maximum (penalised quasi-likelihood, Breslow and Clayton 1993).
-Their V lacks the change of ``log|H_II|`` with u, so a linear function of φ and log λ is added that makes its gradient that
-of V: where the sequence ends, V has its maximum.
+sequence of such models, with ``l`` expanded at the last maximum (penalised quasi-likelihood, Breslow and Clayton
+1993). Their V lacks the change of ``log|H_II|`` with u, so a linear function of φ and log λ is added that makes its
+gradient that of V: where the sequence ends, V has its maximum.
 """
 
 from __future__ import annotations
@@ -266,9 +266,9 @@ class MarginalLikelihood:
 
     def _gradient(self, at: Expansion, log_precision: Tensor) -> Tensor:
         """Return the gradient of V by φ and log λ at inner numbers that maximise the penalised likelihood."""
-        inner, outer, covariance = self.inner, self.outer, self._covariance(at, log_precision)
+        outer, covariance = self.outer, self._covariance(at, log_precision)
         by_u = self.objective.information_gradient(at.u, covariance)
-        back = covariance @ by_u  # of the inner numbers, which change with φ and λ by H⁻¹ times the change of a gradient
+        back = covariance @ by_u  # because the inner numbers change by H⁻¹ times the change of the gradient
         by_outer = at.gradient[outer] - 0.5 * (by_u[outer] - at.information[outer] @ back)
         coefficients = self.base + at.u
         by_precision = [

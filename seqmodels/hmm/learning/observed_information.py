@@ -1,7 +1,7 @@
 """The exact observed information of a hidden Markov chain: minus the Hessian of its log-likelihood.
 
-By Louis (1982) it is ``E[-∂² log p(x, z) | x] - Var[∂ log p(x, z) | x]`` over paths z of states. Given x the states are a
-Markov chain, so that the variance of the score ``Σ_t s_t(z_t-1, z_t)`` is a sum over steps of that of the differences ::
+By Louis (1982) it is ``E[-∂² log p(x, z) | x] - Var[∂ log p(x, z) | x]`` over paths z of states. Given x the states are
+a Markov chain, so that the variance of the score ``Σ_t s_t(z_t-1, z_t)`` is the sum of those of the differences ::
 
     d_t(i, j) = s_t(i, j) + v_t(j) - v_t-1(i)     v_t(i) = E[Σ_r>t s_r | z_t = i, x]
 
@@ -82,7 +82,8 @@ class Places:
 
         counted = torch.arange(1.0, coordinates.n + 1, dtype=torch.float64)
         zero, one, number = (
-            _table(coordinates.at(u)[0], n_inputs) for u in (torch.zeros_like(counted), torch.ones_like(counted), counted)
+            _table(coordinates.at(u)[0], n_inputs)
+            for u in (torch.zeros_like(counted), torch.ones_like(counted), counted)
         )
         unit = one - zero
         place = torch.where(unit != 0, (number - zero) / torch.where(unit != 0, unit, 1.0), 0.0)
@@ -131,7 +132,7 @@ class ExactObjective:
         return [Steps.of(batch, self.places) for batch in self.batches]
 
     def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
-        """Return the objective at ``u (P,)`` in nats, -inf where a sequence is impossible, and its gradient ``(P,)``."""
+        """Return the objective at ``u (P,)`` in nats, -inf if a sequence is impossible, and its gradient ``(P,)``."""
         value, gradient = self._prior(u)
         for steps in self.steps:
             value_of_batch, gradient_of_batch = self._predicted(steps, u).posterior().value_and_gradient(self.places)
@@ -415,7 +416,9 @@ class _Posterior:
         information = self.gamma.new_zeros(places.n, places.n)
         for k, (place, unit) in enumerate(zip(places.table, places.unit, strict=True)):
             is_free = place >= 0
-            designs = [self.steps.design[:, free] * of_place[free] for free, of_place in zip(is_free, unit, strict=True)]
+            designs = [
+                self.steps.design[:, free] * of_place[free] for free, of_place in zip(is_free, unit, strict=True)
+            ]
             numbers = is_free.any(1).nonzero()[:, 0].tolist()
             for a in numbers:
                 for b in numbers:

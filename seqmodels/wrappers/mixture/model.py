@@ -588,10 +588,6 @@ def _joined_scaling(scalings: Sequence[InputScaling | None]) -> InputScaling | N
     for scaling in scalings:
         if scaling is None:
             continue
-        if scaling.terms:
-            raise ValueError(
-                f"{scaling.terms[0].term.label} is a penalised term, which members of a Mixture cannot have; leave it out"
-            )
         for name, mean, scale in zip(scaling.names, scaling.mean.tolist(), scaling.scale.tolist(), strict=True):
             if known.setdefault(name, (mean, scale)) != (mean, scale):
                 raise ValueError(
