@@ -94,7 +94,7 @@ class InputScaling:
         known = [each.term for each in self.terms]
         if term not in known:
             raise ValueError(
-                f"{term.label} is a penalised term, which a model has that is fitted by itself; leave it out of members "
+                f"{term.label} is a penalised term, which a model fitted by itself can have; leave it out of members "
                 "of a Mixture or a classifier, and of a model that is made of given parameters"
             )
         begin = len(self.names) + sum(len(each.labels) for each in self.terms[: known.index(term)])
