@@ -189,9 +189,9 @@ def b_splines(at: np.ndarray, n: int) -> np.ndarray:
     >>> b_splines(np.array([0.5]), 4).round(4)
     array([[0.0208, 0.4792, 0.4792, 0.0208]])
     """
-    inside = np.clip(at, 0, n - DEGREE)
-    cell = np.minimum(inside.astype(int), n - DEGREE - 1)
-    f, beyond = inside - cell, at - inside
+    within = np.clip(at, 0, n - DEGREE)
+    cell = np.minimum(within.astype(int), n - DEGREE - 1)
+    f, beyond = within - cell, at - within
     values = np.stack([(1 - f) ** 3, 3 * f**3 - 6 * f**2 + 4, -3 * f**3 + 3 * f**2 + 3 * f + 1, f**3], 1) / 6
     slopes = np.stack([-((1 - f) ** 2), 3 * f**2 - 4 * f, -3 * f**2 + 2 * f + 1, f**2], 1) / 2
     result = np.zeros((len(at), n))

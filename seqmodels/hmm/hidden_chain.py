@@ -476,16 +476,16 @@ class HiddenChainModel(SequenceModel):
         corpus = chain.corpus(train, emission, torch.device("cpu"), torch.float64)
         exact = exact_objective(objective, emission, corpus, chain.inputs.n_inputs)
         marginal, blocks = marginal_likelihood(exact, chain.inputs, restricted=self.input_effects.restricted)
-        found = marginal.maximise(torch.zeros(objective.coordinates.n, dtype=torch.float64))
-        self.parameters_ = objective.coordinates.at(found.u)[0].detached()
-        self._terms_table = terms_table(blocks, found, emission, scale, self._names_of_features())
-        self.converged_ = self.converged_ and found.converged
+        maximum = marginal.maximise(torch.zeros(objective.coordinates.n, dtype=torch.float64))
+        self.parameters_ = objective.coordinates.at(maximum.u)[0].detached()
+        self._terms_table = terms_table(blocks, maximum, emission, scale, self._names_of_features())
+        self.converged_ = self.converged_ and maximum.converged
         last = self.history_.iloc[-1]
-        value, _ = exact.value_and_gradient(found.u)
+        value, _ = exact.value_and_gradient(maximum.u)
         row = of_em.row(
             last["step"] + 1, last["seconds"] + time.perf_counter() - began, value, 0.0, self.parameters_.table
         )
-        row["objective"] = (found.value + of_em.log_det) / of_em.n_units
+        row["objective"] = (maximum.value + of_em.log_det) / of_em.n_units
         self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
 
     def _names_of_features(self) -> list[Any]:

@@ -16,7 +16,7 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import regressed_columns
 from seqmodels.hmm.learning.given_inputs import InputOptions, PenalisedColumns
 from seqmodels.hmm.learning.marginal_likelihood import MarginalLikelihood, Maximum
-from seqmodels.hmm.learning.observed_information import ExactObjective
+from seqmodels.hmm.observed_information import ExactObjective
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.standard_errors import FitObjective, Penalty
 

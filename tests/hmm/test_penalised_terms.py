@@ -17,7 +17,7 @@ import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
 from seqmodels.hmm import ChainInputEffects, RandomEffect, Smooth
 from seqmodels.hmm.learning.marginal_likelihood import MarginalLikelihood
-from seqmodels.hmm.learning.observed_information import ExactObjective
+from seqmodels.hmm.observed_information import ExactObjective
 from seqmodels.hmm.penalised_terms import exact_objective, marginal_likelihood
 from seqmodels.hmm.standard_errors import FitObjective, hessian
 

@@ -41,7 +41,7 @@ ROUNDING = 1e-9  # the same, where steps no longer make it smaller
 CONTRACTION = 0.3  # of the decrement by a step with the last Hessian, at least; else a new one is computed
 
 
-class Objective(Protocol):
+class TwiceDifferentiable(Protocol):
     """A log-likelihood plus log-prior as a function of P unconstrained numbers ``u (P,)``."""
 
     def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
@@ -104,7 +104,7 @@ class MarginalLikelihood:
         base: what the coefficients are at ``u = 0``, ``(P,)``.
     """
 
-    objective: Objective
+    objective: TwiceDifferentiable
     blocks: Sequence[Tensor]
     inner: Tensor
     base: Tensor
@@ -117,7 +117,7 @@ class MarginalLikelihood:
         return is_outer.nonzero()[:, 0]
 
     def maximise(self, u: Tensor) -> Maximum:
-        """Return the maximum of V, found from the numbers ``u (P,)``."""
+        """Return the maximum of V, starting from the numbers ``u (P,)``."""
         at = Expansion(u, *self.objective.derivatives(u))
         scale = torch.stack([at.information.diagonal()[block].abs().mean() for block in self.blocks]).clamp(min=1e-12)
         bounds = (scale * SMALLEST).log(), (scale * LARGEST).log()
@@ -204,15 +204,15 @@ class MarginalLikelihood:
             information = expansion.information + torch.diag(precision)
             return value if np.isfinite(value) else -np.inf, gradient[which], information[which[:, None], which]
 
-        if near is not None and (found := self._by_last_hessian(which, u, precision, near)) is not None:
-            return found
+        if near is not None and (result := self._by_last_hessian(which, u, precision, near)) is not None:
+            return result
         u = u.clone()
         u[which] = newton_maximum(terms, u[which], uphill, _bounded)
         near = at["last"] if torch.equal(at["last"].u, u) else Expansion(u, *self.objective.derivatives(u))
         return self._by_last_hessian(which, u, precision, near) or near
 
     def _by_last_hessian(self, which: Tensor, u: Tensor, precision: Tensor, near: Expansion) -> Expansion | None:
-        """Return the objective expanded at the maximum of the penalised likelihood, found with one Hessian.
+        """Return the objective expanded at the maximum of the penalised likelihood, by steps with one Hessian.
 
         Return None if the steps do not converge fast. The arguments are those of ``_maximum_over``, and the precision
         of each of the P numbers, ``(P,)``.
@@ -251,6 +251,7 @@ class MarginalLikelihood:
             values, vectors = torch.linalg.eigh(matrix)
             size = values.abs().clamp(min=1e-10 * float(values.abs().max()))
             factor = torch.linalg.cholesky((vectors * size) @ vectors.T)
+        assert isinstance(factor, Tensor)
         return factor
 
     def _log_marginal(self, value: float, coefficients: Tensor, factor: Tensor, log_precision: Tensor) -> float:
@@ -307,7 +308,8 @@ class MarginalLikelihood:
         """Return standard deviations of the φ, up to 1, along principal axes in the columns of a matrix, ``(F, F)``."""
         outer = self.outer
         values, vectors = torch.linalg.eigh(at.information[outer[:, None], outer])
-        return vectors / values.abs().clamp(min=1.0).sqrt()
+        units: Tensor = vectors / values.abs().clamp(min=1.0).sqrt()
+        return units
 
     def _length(self, at: Expansion, step: Tensor, log_precision: Tensor) -> float:
         """Return the length of a step of φ and log λ, the largest of its entries.
@@ -358,7 +360,7 @@ class MarginalLikelihood:
             return -value, -torch.cat([units.T @ gradient[:n], gradient[n:]]).numpy()
 
         longest = [(-LONGEST_STEP, LONGEST_STEP)] * n
-        found = minimize(
+        result = minimize(
             loss,
             start.numpy(),
             jac=True,
@@ -366,7 +368,7 @@ class MarginalLikelihood:
             bounds=[*longest, *zip(low.tolist(), high.tolist(), strict=True)],
             options={"ftol": 1e-13, "gtol": 1e-4, "maxiter": MOST_SEARCH},
         )
-        moved = torch.as_tensor(found.x)
+        moved = torch.as_tensor(result.x)
         return phi + units @ moved[:n], moved[n:]
 
 

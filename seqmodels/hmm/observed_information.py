@@ -127,9 +127,9 @@ class ExactObjective:
         return Places.of(self.coordinates, self.n_inputs)
 
     @cached_property
-    def steps(self) -> list[Steps]:
+    def steps(self) -> list[BatchSteps]:
         """The steps of each batch."""
-        return [Steps.of(batch, self.places) for batch in self.batches]
+        return [BatchSteps.of(batch, self.places) for batch in self.batches]
 
     def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
         """Return the objective at ``u (P,)`` in nats, -inf if a sequence is impossible, and its gradient ``(P,)``."""
@@ -177,7 +177,7 @@ class ExactObjective:
             total += n * centre
         return total / ALONG**2
 
-    def _predicted(self, steps: Steps, u: Tensor, *, second: bool = False) -> _Predicted:
+    def _predicted(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> _Predicted:
         """Return the probabilities and densities of the steps of a batch.
 
         Args:
@@ -254,7 +254,7 @@ class SequenceSteps:
 
 
 @dataclass(frozen=True)
-class Steps:
+class BatchSteps:
     """The N steps of a batch.
 
     Attributes:
@@ -268,7 +268,7 @@ class Steps:
     sequences: list[SequenceSteps]
 
     @classmethod
-    def of(cls, batch: PackedBatch, places: Places) -> Steps:
+    def of(cls, batch: PackedBatch, places: Places) -> BatchSteps:
         """Return the steps of a batch of sequences that are not cut."""
         assert batch.inputs is not None, "penalised terms are of inputs"
         inputs = batch.inputs.double()
@@ -330,7 +330,7 @@ class _Predicted:
         second: their second derivatives, ``(N, K, L, L)``, or None.
     """
 
-    steps: Steps
+    steps: BatchSteps
     trellis: Trellis
     outputs: Tensor
     first: Tensor
@@ -380,7 +380,7 @@ class _Posterior:
         second: their second derivatives, ``(N, K, L, L)``, or None.
     """
 
-    steps: Steps
+    steps: BatchSteps
     value: float
     gamma: Tensor
     xi: Tensor
