@@ -43,7 +43,7 @@ from seqmodels.hmm.from_parameters import with_slopes
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics
 from seqmodels.hmm.learning.first_state import STARTS, Start
-from seqmodels.hmm.learning.given_inputs import InputOptions, PenalisedColumns, relative_to_references
+from seqmodels.hmm.learning.given_inputs import InputOptions, Part, PenalisedColumns, relative_to_references
 from seqmodels.hmm.learning.options import (
     Algorithm,
     StartChoice,
@@ -632,7 +632,8 @@ class HiddenChainModel(SequenceModel):
             return NO_INPUTS
         columns: list[tuple[int, ...]] = []
         terms: list[PenalisedColumns] = []
-        for part, choice in zip(("transition", "emission", "start"), self.input_effects.choices, strict=True):
+        parts: tuple[Part, ...] = ("transition", "emission", "start")
+        for part, choice in zip(parts, self.input_effects.choices, strict=True):
             of_part = [
                 PenalisedColumns(
                     part, term.label, scaling.columns_of(term), tuple(map(scaling.names.index, term.linear))

@@ -192,8 +192,10 @@ class ExactObjective:
             outputs = p.table.expand(len(inputs), -1, -1)
         else:
             outputs = p.table + torch.einsum("nc,klc->nkl", inputs, p.table_slopes)
-        log_b, *of_density = density_derivatives(self.emission.observation, outputs, batch.x, batch.past, second=second)
-        return _Predicted(steps, batch.trellis(p, LogDensities(log_b)), outputs, *of_density)
+        log_b, first, hessians = density_derivatives(
+            self.emission.observation, outputs, batch.x, batch.past, second=second
+        )
+        return _Predicted(steps, batch.trellis(p, LogDensities(log_b)), outputs, first, hessians)
 
     def _prior(self, u: Tensor) -> tuple[float, Tensor]:
         with torch.enable_grad():

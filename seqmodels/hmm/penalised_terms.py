@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAMES = {"transition": "transitions", "emission": "emissions", "start": "first_state"}  # as in ChainInputEffects
-COLUMNS = {"part": object, "state": "int64", "feature": object, "term": object, "sd": float, "edf": float}
+COLUMNS: dict[str, Any] = {
+    "part": object,
+    "state": "int64",
+    "feature": object,
+    "term": object,
+    "sd": float,
+    "edf": float,
+}
 SLOPES = {"transition": "transition_slopes", "emission": "table_slopes", "start": "initial_slopes"}
 
 

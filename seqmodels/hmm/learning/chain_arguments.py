@@ -14,6 +14,8 @@ from seqmodels.hmm.conjugate.prior import ConjugatePrior
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.training import EMTraining
 
+__all__ = ["ChainInputEffects", "ChainTraining", "RandomEffect", "Smooth"]
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ChainTraining(EMTraining):
