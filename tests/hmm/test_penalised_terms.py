@@ -256,6 +256,12 @@ def test_scores_streams_files_and_forecasts_agree(tmp_path: Path) -> None:
     assert clone.input_effects.transitions == model.input_effects.transitions
 
 
+def test_a_ridge_is_of_slopes_without_a_penalty_alone() -> None:
+    effects = ChainInputEffects(transitions=[RandomEffect("animal")], ridge=100.0)
+    plain = fitted(ChainInputEffects(transitions=[RandomEffect("animal")]))
+    np.testing.assert_allclose(fitted(effects).terms_["sd"], plain.terms_["sd"], rtol=1e-6)
+
+
 def test_a_new_group_has_the_effect_of_zero() -> None:
     model = fitted(ChainInputEffects(transitions=[RandomEffect("animal")]))
     np.testing.assert_allclose(model.transition_at({"animal": [99.0]})[0], model.transition_, atol=1e-12)

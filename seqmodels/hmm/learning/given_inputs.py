@@ -182,9 +182,13 @@ class InputOptions:
         if parameters.transition_slopes is not None and parameters.generator is not None:
             total = total + parameters.transition_slopes.square().sum()
         elif parameters.transition_slopes is not None:
-            rows += zip(parameters.transition > 0, parameters.transition_slopes, strict=True)
+            slopes = parameters.transition_slopes
+            linear = slopes[..., list(self.without_terms.transition)] if self.terms else slopes
+            rows += zip(parameters.transition > 0, linear, strict=True)
         if parameters.initial_slopes is not None:
-            rows.append((parameters.initial > 0, parameters.initial_slopes))
+            slopes = parameters.initial_slopes
+            linear = slopes[..., list(self.without_terms.start)] if self.terms else slopes
+            rows.append((parameters.initial > 0, linear))
         for row, slopes in rows if self.ridge else ():
             if row.any():
                 total = total + (slopes[row] - slopes[row].mean(0)).square().sum()
