@@ -13,6 +13,7 @@ import numpy as np
 
 from seqmodels.common.display import listed
 from seqmodels.encodings.base import State, names_of_state
+from seqmodels.encodings.terms import Term, TermColumns
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.items import checked_times, times_as_read
 from seqmodels.sequences.times import DateUnit, as_numbers, seconds_of
@@ -21,16 +22,33 @@ from seqmodels.sequences.zones import in_unit
 TIME = "time"  # name of the input that is the times of steps
 
 
-def chosen_inputs(choice: Sequence[str] | bool | None, names: tuple[str, ...]) -> tuple[str, ...]:
+def chosen_inputs(choice: Sequence[str | Term] | bool | None, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of the inputs (covariates) that a user's choice selects.
 
     Args:
-        choice: True for all inputs, None or False for none, else a name or a sequence of names.
+        choice: True for all inputs, None or False for none, else a name or a sequence of names and penalised terms,
+            each of which stands for the inputs that it reads.
         names: names of all inputs.
     """
     if isinstance(choice, bool) or choice is None:
         return names if choice else ()
-    return (choice,) if isinstance(choice, str) else tuple(choice)
+    if isinstance(choice, str):
+        return (choice,)
+    each = (item.inputs if isinstance(item, Term) else (item,) for item in choice)
+    return tuple(dict.fromkeys(name for inputs in each for name in inputs))
+
+
+def linear_inputs(choice: Sequence[str | Term] | bool | None, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the inputs of a user's choice that have a slope without a penalty.
+
+    Args:
+        choice: names and penalised terms, as in ``chosen_inputs``.
+        names: names of all inputs.
+    """
+    if isinstance(choice, bool) or choice is None or isinstance(choice, str):
+        return chosen_inputs(choice, names)
+    each = (item.linear if isinstance(item, Term) else (item,) for item in choice)
+    return tuple(dict.fromkeys(name for inputs in each for name in inputs))
 
 
 @dataclass(frozen=True)
@@ -46,6 +64,7 @@ class InputScaling:
             known; numbers are then used unchanged.
         date_zone: time zone of the dates of the training sequences, to which later dates with a zone are converted.
             None if they had no zone; later dates with a zone are then taken in UTC.
+        terms: penalised terms, whose columns follow the U standardised inputs in what a model reads: it has C columns.
     """
 
     names: tuple[str, ...]
@@ -54,6 +73,41 @@ class InputScaling:
     date_unit: DateUnit | None = None
     time_unit: str | None = None
     date_zone: str | None = None
+    terms: tuple[TermColumns, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the C columns that a model reads: those of the inputs, then those of the columns of terms."""
+        return (*self.names, *(label for term in self.terms for label in term.labels))
+
+    @property
+    def units(self) -> np.ndarray:
+        """Size of one unit of each column in raw units, ``(C,)``: the scale of an input, 1 for columns of terms."""
+        return np.concatenate([self.scale, np.ones(len(self.columns) - len(self.names))])
+
+    def columns_of(self, term: Term) -> tuple[int, ...]:
+        """Return the positions of the columns of a term among the C columns.
+
+        Raises:
+            ValueError: the scaling has no such term, because it was learned for another model.
+        """
+        known = [each.term for each in self.terms]
+        if term not in known:
+            raise ValueError(
+                f"{term.label} is a penalised term, which a model fitted by itself can have; leave it out of members "
+                "of a Mixture or a classifier, and of a model that is made of given parameters"
+            )
+        begin = len(self.names) + sum(len(each.labels) for each in self.terms[: known.index(term)])
+        return tuple(range(begin, begin + len(self.terms[known.index(term)].labels)))
+
+    def _encoded(self, raw: np.ndarray) -> np.ndarray:
+        """Return the C columns that a model reads at T steps, ``(T, C)``, given raw inputs ``(T, U)``."""
+        scaled: np.ndarray = (raw - self.mean) / self.scale
+        if not self.terms:
+            return scaled
+        both = (dict(zip(self.names, values.T, strict=True)) for values in (raw, scaled))
+        of_raw, of_scaled = both
+        return np.concatenate([scaled, *(term.columns(of_raw, of_scaled) for term in self.terms)], 1)
 
     @property
     def time_column(self) -> int | None:
@@ -95,12 +149,13 @@ class InputScaling:
         return InputScaling(tuple(names), mean, scale, self.date_unit, self.time_unit, self.date_zone)
 
     @classmethod
-    def learn(cls, sequences: Sequences, names: Sequence[str]) -> Self:
+    def learn(cls, sequences: Sequences, names: Sequence[str], terms: Sequence[Term] = ()) -> Self:
         """Return the standardisation of inputs, learned from training sequences.
 
         Args:
             sequences: training sequences with inputs.
             names: names of the inputs, in the order in which the model reads them.
+            terms: penalised terms of these inputs.
 
         Raises:
             ValueError: if the sequences lack an input, or an input is the same at every step.
@@ -114,7 +169,10 @@ class InputScaling:
                 f"the input {names[i]!r} is {steps[0, i]} at every step of the training sequences, so nothing can be "
                 "learned from it; leave it out"
             )
-        return cls(tuple(names), mean, scale)
+        both = (dict(zip(names, values.T, strict=True)) for values in (steps, (steps - mean) / scale))
+        of_raw, of_scaled = both
+        learned = tuple(TermColumns.learn(term, of_raw, of_scaled) for term in terms)
+        return cls(tuple(names), mean, scale, terms=learned)
 
     def of(self, names: Sequence[str]) -> InputScaling:
         """Return the standardisation of some of the inputs alone.
@@ -124,21 +182,23 @@ class InputScaling:
         """
         columns = [self.names.index(name) for name in names]
         of_times = (self.date_unit, self.time_unit, self.date_zone) if TIME in names else (None, None, None)
-        return InputScaling(tuple(names), self.mean[columns], self.scale[columns], *of_times)
+        terms = tuple(each for each in self.terms if set(each.term.inputs) <= set(names))
+        return InputScaling(tuple(names), self.mean[columns], self.scale[columns], *of_times, terms=terms)
 
     def check(self, sequences: Sequences) -> None:
         """Raise ValueError if a sequence lacks an input that the model reads, or if times of its past are unknown."""
         self._of(sequences)
 
     def encode(self, sequences: Sequences) -> list[np.ndarray]:
-        """Return the standardised inputs of each sequence, including those of its past, arrays ``(P + T, U)``.
+        """Return the columns that a model reads of each sequence, including those of its past, arrays ``(P + T, C)``.
 
-        There are U inputs. The P steps of the past come before the T steps of the sequence itself.
+        They are the standardised inputs, and the columns of terms. The P steps of the past come before the T steps of
+        the sequence itself.
 
         Raises:
             ValueError: if a sequence lacks an input, or has a past whose times are not known.
         """
-        return [(u - self.mean) / self.scale for u in self._of(sequences)]
+        return [self._encoded(u) for u in self._of(sequences)]
 
     def _of(self, sequences: Sequences) -> list[np.ndarray]:
         """Return the raw inputs of each sequence, arrays ``(P + T, U)``: P steps of its past, then its T own steps."""
@@ -186,7 +246,9 @@ class InputScaling:
         return times * here / there
 
     def encode_steps(self, inputs: Any, n: int | None = None, *, after: Sequences | None = None) -> np.ndarray:
-        """Return the standardised values of the U inputs at n steps that follow sequences or stand alone, ``(n, U)``.
+        """Return the columns that a model reads at n steps that follow sequences or stand alone, ``(n, C)``.
+
+        They are the standardised values of the U inputs, and the columns of terms.
 
         Args:
             inputs: an array ``(n, U)`` in the order of ``names``, or a mapping or pandas frame with a column for each
@@ -226,8 +288,7 @@ class InputScaling:
         if not is_known.all():
             t, i = (int(k) for k in np.argwhere(~is_known)[0])
             raise ValueError(f"the input {self.names[i]!r} is {steps[t, i]} at step {t}; pass finite numbers")
-        encoded: np.ndarray = (steps - self.mean) / self.scale
-        return encoded
+        return self._encoded(steps)
 
     def _with_times_as_numbers(self, inputs: Any, n: int | None, after: Sequences | None) -> Any:
         """Return raw inputs with the column of times checked and converted to numbers; NaN if there are no times.
@@ -271,16 +332,22 @@ class InputScaling:
         return {**{name: inputs[name] for name in self.names if by_name and name in inputs}, TIME: numbers}
 
     def state(self) -> State:
-        of_times: dict[str, str] = {} if self.date_unit is None else {"date_unit": self.date_unit}
+        of_times: dict[str, Any] = {} if self.date_unit is None else {"date_unit": self.date_unit}
         if self.time_unit is not None:
             of_times["time_unit"] = self.time_unit
         if self.date_zone is not None:
             of_times["date_zone"] = self.date_zone
+        if self.terms:
+            of_times["terms"] = {str(i): term.state() for i, term in enumerate(self.terms)}
         return {"names": list(self.names), "mean": self.mean, "scale": self.scale, **of_times}
 
     @classmethod
-    def of_state(cls, state: Any) -> Self:
+    def of_state(cls, state: Any, terms: Sequence[Term] = ()) -> Self:
         """Return the standardisation whose numbers were stored in a file; the inverse of the method ``state``.
+
+        Args:
+            state: the numbers by name.
+            terms: penalised terms that the model's hyperparameters name.
 
         Raises:
             ValueError: if ``state`` is not a result of the method ``state``.
@@ -302,7 +369,11 @@ class InputScaling:
         date_zone = state.get("date_zone")
         if not (date_zone is None or (isinstance(date_zone, str) and date_unit is not None)):
             raise ValueError(f"date_zone is {date_zone!r:.50}; it should be a word, of a model that reads dates")
-        return cls(names, mean, scale, date_unit, time_unit, date_zone)
+        stored = state.get("terms", {})
+        if len(stored) != len(terms):
+            raise ValueError(f"the inputs have {len(stored)} terms, but the hyperparameters name {len(terms)}")
+        learned = tuple(TermColumns.of_state(term, stored[str(i)]) for i, term in enumerate(terms))
+        return cls(names, mean, scale, date_unit, time_unit, date_zone, learned)
 
 
 def _times_after_past(sequences: Sequences) -> list[np.ndarray]:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from seqmodels.hmm.alignment import AlignmentHMM
     from seqmodels.hmm.conjugate import ConjugatePrior
     from seqmodels.hmm.continuous_time import ContinuousTimeHMM
-    from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
+    from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining, RandomEffect, Smooth
     from seqmodels.hmm.learning.constraints import Frozen
     from seqmodels.hmm.learning.priors import Pseudocounts
     from seqmodels.hmm.markov_switching import MarkovSwitchingAR
@@ -25,7 +25,12 @@ __getattr__, __dir__ = lazily(
         "alignment": ("AlignmentHMM",),
         "conjugate": ("ConjugatePrior",),
         "continuous_time": ("ContinuousTimeHMM",),
-        "learning.chain_arguments": ("ChainInputEffects", "ChainTraining"),
+        "learning.chain_arguments": (
+            "ChainInputEffects",
+            "ChainTraining",
+            "RandomEffect",
+            "Smooth",
+        ),
         "learning.constraints": ("Frozen",),
         "learning.priors": ("Pseudocounts",),
         "markov_switching": ("MarkovSwitchingAR",),
@@ -67,7 +72,9 @@ __all__ = [
     "MarkovSwitchingAR",
     "PosteriorHMM",
     "Pseudocounts",
+    "RandomEffect",
     "Series",
+    "Smooth",
     "StatePath",
     "Topology",
     "sample_posterior",

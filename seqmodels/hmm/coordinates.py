@@ -41,8 +41,8 @@ class GivenInputs:
 
     Attributes:
         options: columns of the inputs that transitions, emissions and the first state are regressed on.
-        names: names of the inputs.
-        scale: size of one unit of each standardised input in raw units, ``(U,)``.
+        names: names of the inputs, and of the columns of terms after them.
+        scale: size of one unit of each standardised input in raw units, ``(U,)``; 1 for columns of terms.
         rows: transition probabilities on average over all steps, ``(K, K)``; in continuous time rates (generators).
         table: output parameters (the P numbers that the observation takes for a state) of emissions averaged over all
             steps, ``(K, P)``.
@@ -85,7 +85,7 @@ class GivenInputs:
         if p.table_slopes is not None:
             at = (p.table + torch.einsum("nu,kpu->nkp", u, p.table_slopes) for u in data.split(STEPS_AT_ONCE))
             table = emitted.table_of_expected(torch.stack([emitted.expected(t).sum(0) for t in at]).sum(0) / len(data))
-        return cls(options, scaling.names, torch.as_tensor(scaling.scale), rows, table, initial)
+        return cls(options, scaling.columns, torch.as_tensor(scaling.units), rows, table, initial)
 
 
 @dataclass(frozen=True)
@@ -258,6 +258,21 @@ class Coordinates:
             return ()
         options = self.given.options
         return {"transition": options.transition, "emission": options.emission, "start": options.start}[which]
+
+    @property
+    def places(self) -> dict[str, Tensor]:
+        """The place of each number among the unconstrained numbers, by name; -1 where a number is not free."""
+        begin, places = 0, {}
+        for name, numbers in self._numbers.items():
+            count = numbers.free.flatten().cumsum(0).view(numbers.free.shape)
+            places[name] = torch.where(numbers.free, begin + count - 1, -1)
+            begin += int(numbers.free.sum())
+        return places
+
+    @property
+    def units(self) -> dict[str, Tensor]:
+        """Change of each number with its unconstrained coordinate, by name."""
+        return {name: numbers.unit for name, numbers in self._numbers.items()}
 
     @property
     def n(self) -> int:

@@ -17,15 +17,16 @@ from seqmodels.common.array_checks import array_of
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import a_or_an
-from seqmodels.common.distributed import propagate_errors
+from seqmodels.common.distributed import is_distributed, propagate_errors
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import Seed, checked, checked_but, undone_on_failure
 from seqmodels.encodings.defaults import may_have_unseen_symbols
 from seqmodels.encodings.examples import Example, of_each_frame
-from seqmodels.encodings.inputs import InputScaling, chosen_inputs
+from seqmodels.encodings.inputs import InputScaling, chosen_inputs, linear_inputs
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
+from seqmodels.encodings.terms import Term, terms_of
 from seqmodels.encodings.text import symbol_names
 from seqmodels.generation import Cursor, CursorState, Prediction
 from seqmodels.generation.forecast import encoded_ahead, inputs_with_times
@@ -40,9 +41,9 @@ from seqmodels.hmm.few_frames import FewFrames
 from seqmodels.hmm.fitting import Fitting
 from seqmodels.hmm.from_parameters import with_slopes
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
-from seqmodels.hmm.learning.em import RunningStatistics
+from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics
 from seqmodels.hmm.learning.first_state import STARTS, Start
-from seqmodels.hmm.learning.given_inputs import InputOptions, relative_to_references
+from seqmodels.hmm.learning.given_inputs import InputOptions, Part, PenalisedColumns, relative_to_references
 from seqmodels.hmm.learning.options import (
     Algorithm,
     StartChoice,
@@ -78,6 +79,15 @@ from seqmodels.hmm.learning.variational import (
 from seqmodels.hmm.missing_past import PastFilter, filters_itself, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.new_levels import warn_of_new_levels
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.penalised_terms import (
+    Coefficients,
+    encoded_sds,
+    exact_objective,
+    marginal_likelihood,
+    terms_arrays,
+    terms_from_arrays,
+    terms_table,
+)
 from seqmodels.hmm.profile_likelihood import profile_interval
 from seqmodels.hmm.standard_errors import FitObjective, check_level, standard_errors
 from seqmodels.hmm.state_forecast import StateForecast, uncertain_pasts
@@ -166,6 +176,7 @@ class HiddenChainModel(SequenceModel):
     _used_of_training: ClassVar[tuple[str, ...]] = ()  # what the fit uses of ``training`` besides ``USED_BY_ALL``
     _filters_past: ClassVar[bool] = False  # whether missing values in the past of an autoregression are filtered
     _stationary_follows_inputs: ClassVar[bool] = False  # whether start="stationary" is that of the first step's inputs
+    _takes_terms: ClassVar[bool] = False  # whether inputs may have penalised terms
     _uses_validation: ClassVar[bool] = False
     _reads_from_disk: ClassVar[bool] = True
     _size: ClassVar[str | None] = "n_states"
@@ -214,11 +225,17 @@ class HiddenChainModel(SequenceModel):
 
     @property
     def n_parameters_(self) -> int:
-        return self._chain_of(len(self.parameters_.initial)).n_parameters(self._emission)
+        chain = self._fitted_chain
+        linear = replace(chain, inputs=chain.inputs.without_terms).n_parameters(self._emission)
+        return linear + round(float(self._terms_table["edf"].sum())) if self._terms else linear
 
     @property
     def _reads_inputs(self) -> bool:
         return self._regresses
+
+    @property
+    def _terms(self) -> tuple[Term, ...]:
+        return terms_of(self.input_effects.choices)
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
         read = [name for choice in self.input_effects.choices for name in chosen_inputs(choice, names)]
@@ -277,6 +294,8 @@ class HiddenChainModel(SequenceModel):
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         if self._regresses:
             self._check_with_inputs()
+        if self._terms:
+            self._check_with_terms()
         if not 0 <= effects.ridge < np.inf:
             raise ValueError(f"ridge is {effects.ridge}; pass a finite number, 0 or more")
         length = "stop" if self.length == "stop" else "given"
@@ -354,6 +373,8 @@ class HiddenChainModel(SequenceModel):
         import pandas as pd
 
         with propagate_errors():
+            if self._terms:
+                raise ValueError("penalised terms are fitted to all sequences at once; call fit")
             if self.algorithm == "variational":
                 raise ValueError("partial_fit is stepwise EM; call fit, or pass algorithm='em'")
             data = Data.of(X, y, sample_weight, states)
@@ -433,6 +454,44 @@ class HiddenChainModel(SequenceModel):
         )
         warn_of_floor(best, self.observation_)
         warn_of_disagreement(self.starts_, best, fitting.objective.n_units)
+        if self._terms:
+            self._fit_terms(train, fitting.objective)
+
+    def _fit_terms(self, train: list[Example], of_em: MAPObjective) -> None:
+        """Add the penalised terms to the parameters that EM found without them.
+
+        Args:
+            train: encoded training sequences.
+            of_em: the objective of EM, for the units of the history.
+        """
+        import pandas as pd
+
+        if is_distributed():
+            raise ValueError("penalised terms are fitted by one process; call fit without torchrun")
+        if any(example.states is not None for example in train):
+            raise ValueError("penalised terms are not fitted to known states; leave states out")
+        began, chain = time.perf_counter(), self._fitted_chain
+        emission = self._emission_of(chain)
+        self.parameters_ = chain.inputs.started(self.parameters_, emission)
+        objective, _, scale = self._objective_at(train)
+        corpus = chain.corpus(train, emission, torch.device("cpu"), torch.float64)
+        exact = exact_objective(objective, emission, corpus, chain.inputs.n_inputs)
+        marginal, blocks = marginal_likelihood(exact, chain.inputs, restricted=self.input_effects.restricted)
+        maximum = marginal.maximise(torch.zeros(objective.coordinates.n, dtype=torch.float64))
+        self.parameters_ = objective.coordinates.at(maximum.u)[0].detached()
+        self._terms_table = terms_table(blocks, maximum, emission, scale, self._names_of_features())
+        self.converged_ = self.converged_ and maximum.converged
+        last = self.history_.iloc[-1]
+        value, _ = exact.value_and_gradient(maximum.u)
+        row = of_em.row(
+            last["step"] + 1, last["seconds"] + time.perf_counter() - began, value, 0.0, self.parameters_.table
+        )
+        row["objective"] = (maximum.value + of_em.log_det) / of_em.n_units
+        self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
+
+    def _names_of_features(self) -> list[Any]:
+        names = self.encoding_.names
+        return list(range(self.encoding_.size)) if names is None else list(names)
 
     def _check_has_inputs(self) -> None:
         """Raise ``ValueError`` if the model regresses on inputs and the sequences that it was given have none."""
@@ -444,6 +503,7 @@ class HiddenChainModel(SequenceModel):
 
     def _clear_learned(self) -> None:
         self.shared_autoregression_, self._posterior = None, None
+        self._terms_table = terms_from_arrays(None)
 
     def _fitting_and_corpus(
         self, examples: list[Example], *, is_continued: bool, is_partial: bool = False
@@ -462,6 +522,7 @@ class HiddenChainModel(SequenceModel):
             self.start_ = self._start_of_fit(examples, is_partial=is_partial)
             self._fitted_structure = dict(self._structure)
         chain = self._chain_of(self.n_states)
+        chain = replace(chain, inputs=chain.inputs.without_terms)
         emission = self._emission_of(chain)
         chain.check_together(self.algorithm, self.observation_)
         if chain.inputs.emission:
@@ -495,7 +556,7 @@ class HiddenChainModel(SequenceModel):
     def _start_of_fit(self, examples: list[Example], *, is_partial: bool) -> Start:
         # More sequences come later, or there is no one matrix, or no one first state.
         effects = self.input_effects
-        if self.start == "auto" and (is_partial or effects.transitions or effects.first_state):
+        if self.start == "auto" and (is_partial or effects.transitions or effects.first_state or self._terms):
             return "free"
         knows_states = any(e.states is not None for e in examples)
         data = StartData(len(examples), self.length_, knows_states, any(e.source is not None for e in examples))
@@ -570,9 +631,22 @@ class HiddenChainModel(SequenceModel):
         scaling = self._effects_scaling
         if scaling is None:
             return NO_INPUTS
-        chosen = (chosen_inputs(choice, scaling.names) for choice in self.input_effects.choices)
-        transition, emission, start = (tuple(map(scaling.names.index, names)) for names in chosen)
-        return InputOptions(len(scaling.names), transition, emission, self.input_effects.ridge, start)
+        columns: list[tuple[int, ...]] = []
+        terms: list[PenalisedColumns] = []
+        parts: tuple[Part, ...] = ("transition", "emission", "start")
+        for part, choice in zip(parts, self.input_effects.choices, strict=True):
+            of_part = [
+                PenalisedColumns(
+                    part, term.label, scaling.columns_of(term), tuple(map(scaling.names.index, term.linear))
+                )
+                for term in terms_of([choice])
+            ]
+            linear = tuple(map(scaling.names.index, linear_inputs(choice, scaling.names)))
+            columns.append((*linear, *(column for term in of_part for column in term.columns)))
+            terms += of_part
+        transition, emission, start = columns
+        n_inputs = len(scaling.columns)
+        return InputOptions(n_inputs, transition, emission, self.input_effects.ridge, start, tuple(terms))
 
     @property
     def _effects_scaling(self) -> InputScaling | None:
@@ -1038,7 +1112,7 @@ class HiddenChainModel(SequenceModel):
         slopes, scaling = self.parameters_.table_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             return None
-        others = inputs[:, -len(scaling.names) :]  # times come first
+        others = inputs[:, -len(scaling.columns) :]  # times come first
         return [chain.observed_table(emission, self.parameters_.table + slopes @ u) for u in others]
 
     @checked_but("X", "y")
@@ -1312,10 +1386,14 @@ class HiddenChainModel(SequenceModel):
             )
         chain, encoding = self._fitted_chain, self.encoding_
         emission = self._emission_of(chain)
-        names = list(range(encoding.size)) if encoding.names is None else list(encoding.names)
+        names = self._names_of_features()
         corpus = chain.corpus(examples, emission, torch.device("cpu"), torch.float64)
         objective = chain.fit_objective(self.parameters_, emission, names, corpus, self._effects_scaling)
         shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in encoding.affine())
+        if len(self._terms_table):
+            coefficients = Coefficients.of(objective.coordinates, chain.inputs)
+            sds = encoded_sds(self._terms_table, coefficients.blocks, emission, scale)
+            objective = replace(objective, penalty=coefficients.penalty(sds))
         return objective, shift, scale
 
     # -- the chain -----------------------------------------------------------------------------------------
@@ -1499,7 +1577,19 @@ class HiddenChainModel(SequenceModel):
         slopes, scaling = self.parameters_.transition_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             raise AttributeError(f"this {type(self).__name__} has transitions that depend on no inputs")
-        return np.asarray(slopes.numpy() / scaling.scale)
+        return np.asarray(slopes.numpy() / scaling.units)
+
+    @property
+    def terms_(self) -> pd.DataFrame:
+        """The estimated variances of penalised terms of inputs: a row for each term in each regression.
+
+        The columns are ``part`` (``transitions``, ``emissions`` or ``first_state``), ``state``, ``feature`` (the state
+        after it, or the feature or symbol), ``term``, ``sd``, the standard deviation of a random effect, or of a smooth
+        function at a step of the training sequences by its variance, and ``edf``, the effective degrees of freedom of
+        the term, with its linear part. Standard deviations of means are in raw units, those of log-odds and log-means
+        have none. There are no rows if ``input_effects`` has no terms.
+        """
+        return self._terms_table.copy()
 
     @property
     def initial_slopes_(self) -> np.ndarray:
@@ -1511,7 +1601,7 @@ class HiddenChainModel(SequenceModel):
         slopes, scaling = self.parameters_.initial_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             raise AttributeError(f"this {type(self).__name__} has a first state that depends on no inputs")
-        return np.asarray(slopes.numpy() / scaling.scale)
+        return np.asarray(slopes.numpy() / scaling.units)
 
     @property
     def emission_slopes_(self) -> np.ndarray:
@@ -1528,7 +1618,7 @@ class HiddenChainModel(SequenceModel):
             raise AttributeError(f"this {type(self).__name__} has emissions that depend on no inputs")
         regression = regressed_columns(self._emission)
         units = regression.units(torch.as_tensor(self.encoding_.affine()[1], dtype=torch.float64)).numpy()
-        return np.asarray(slopes[:, regression.places].numpy() * units[:, None] / scaling.scale)
+        return np.asarray(slopes[:, regression.places].numpy() * units[:, None] / scaling.units)
 
     def transition_at(self, inputs: Any) -> np.ndarray:
         """Return the transition probabilities into steps with given inputs, ``(T, K, K)`` for T steps and K states.
@@ -1584,7 +1674,7 @@ class HiddenChainModel(SequenceModel):
         if scaling is None:
             return parameters
         emission = self._emission_of(self._chain_of(k, start="free"))
-        fitted = (self.input_effects, self._input_options(), scaling.scale, emission, self.encoding_)
+        fitted = (self.input_effects, self._input_options(), scaling.units, emission, self.encoding_)
         return relative_to_references(with_slopes(parameters, slopes, *fitted))
 
     def _named_parameters(self) -> Mapping[str, Any]:
@@ -1625,6 +1715,20 @@ class HiddenChainModel(SequenceModel):
                 "input_effects, pass algorithm='em', or draw from the posterior with hmm.PosteriorHMM"
             )
 
+    def _check_with_terms(self) -> None:
+        """Raise ``ValueError`` for arguments that do not go with penalised terms of inputs."""
+        term = self._terms[0].label
+        if not self._takes_terms:
+            raise ValueError(f"{a_or_an(type(self))} has no penalised terms such as {term}; pass them to an HMM")
+        if self.algorithm != "em":
+            raise ValueError(
+                f"algorithm={self.algorithm!r} does not fit penalised terms such as {term}; pass algorithm='em'"
+            )
+        if self.start == "stationary":
+            raise ValueError(f"start='stationary' does not go with penalised terms such as {term}; pass start='free'")
+        if self._is_warm_start:
+            raise ValueError(f"a fit with penalised terms such as {term} cannot be continued; pass warm_start=False")
+
     def _set_fitted(self, parameters: Parameters, start: Start) -> None:
         """Set the fitted attributes to given parameters; ``from_parameters`` calls it once the encoding is known.
 
@@ -1652,6 +1756,8 @@ class HiddenChainModel(SequenceModel):
         }
         if self._posterior is not None:
             state["posterior"] = self._posterior.arrays()
+        if len(self._terms_table):
+            state["terms"] = terms_arrays(self._terms_table)
         return state if shared is None else {**state, "shared_autoregression": shared.numpy()}
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -1674,6 +1780,7 @@ class HiddenChainModel(SequenceModel):
             self.shared_autoregression_ = row
             del state["shared_autoregression"]
         posterior = state.pop("posterior", None)
+        self._terms_table = terms_from_arrays(state.pop("terms", None))
         chain = self._chain_of(self.n_states)
         self.observation_.check(self.encoding_.size)
         self.parameters_ = chain.parameters_of_file(state, self._emission_of(chain))

@@ -82,7 +82,7 @@ class HMM(HiddenChainModel):
             parameters, which scores use, are the posterior mean. There ``observation="auto"`` is ``GaussianMixture(1)``
             for vectors, without prior and background.
         input_effects: a ``ChainInputEffects``, which says which inputs transitions, emissions and the first state
-            depend on.
+            depend on, linearly or by random effects of groups and smooth functions.
         training: a ``ChainTraining``, which holds what few users turn about the fit, such as tied or frozen parameters,
             the rates of the other algorithms, the prior of variational Bayes, and checkpoints.
         dtype: precision of the computation, ``"float32"`` or ``"float64"``. ``"auto"`` is ``"float64"`` where it costs
@@ -154,6 +154,7 @@ class HMM(HiddenChainModel):
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _dtypes: ClassVar[tuple[str, ...]] = ("auto", *DTYPES)
     _sums_out_missing: ClassVar[bool] = True
+    _takes_terms: ClassVar[bool] = True
     _filters_past: ClassVar[bool] = True
     _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient", "variational")
     _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches", "lr", "prior")

@@ -40,6 +40,19 @@ NOT_IDENTIFIED = "not identified: the log-likelihood is flat, or not at a maximu
 
 
 @dataclass(frozen=True)
+class Penalty:
+    """The penalty ``½ Σ precision (base + u)²`` of slopes with a normal distribution of mean zero.
+
+    Attributes:
+        precision: reciprocal of the variance of each of P numbers, ``(P,)``; 0 without a penalty.
+        base: the numbers at ``u = 0``, ``(P,)``.
+    """
+
+    precision: Tensor
+    base: Tensor
+
+
+@dataclass(frozen=True)
 class FitObjective:
     """The objective of ``fit``, log-likelihood plus log-prior, as a function of P unconstrained numbers ``u (P,)``.
 
@@ -51,6 +64,7 @@ class FitObjective:
             differentiable.
         refuse: function that is called with the numbers of sequences of probability zero, and raises ``ValueError`` if
             there are any.
+        penalty: that of penalised terms of inputs; None without such terms.
     """
 
     coordinates: Coordinates
@@ -58,6 +72,7 @@ class FitObjective:
     batches: Sequence[PackedBatch]
     log_prob: Callable[[Parameters, PackedBatch], Tensor]
     refuse: Callable[[Sequence[int]], None]
+    penalty: Penalty | None = None
 
     def gradient(self, u: Tensor) -> Tensor:
         """Return the exact gradient of the objective at ``u (P,)``, ``(P,)`` float64, in nats.
@@ -78,6 +93,9 @@ class FitObjective:
         log_prior = self.prior.emission.log_prior(table) + self.prior.pseudocount.log_prior(parameters)
         log_prior = log_prior + self.prior.inputs.log_prior(parameters)
         value, gradient = float(log_prior.detach()), gradient_of(log_prior, u)
+        if self.penalty is not None:
+            pull = self.penalty.precision * (self.penalty.base + u.detach())
+            value, gradient = value - 0.5 * float(pull @ (self.penalty.base + u.detach())), gradient - pull
         for batch in self.batches:
             parameters, _ = self.coordinates.at(u)
             log_prob = self.log_prob(parameters, batch)
@@ -180,7 +198,8 @@ def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level
     ]
     has_error = torch.tensor([not note for note in notes], dtype=torch.bool, device=errors.device)
     newton = jacobian @ information.root @ (information.root.T @ objective.gradient(u))
-    _warn_far(estimates, (newton / errors).abs().where(has_error & (errors > 0), 0.0))
+    if objective.penalty is None:  # with one, variances are where the marginal likelihood is largest
+        _warn_far(estimates, (newton / errors).abs().where(has_error & (errors > 0), 0.0))
     errors = errors.where(has_error, torch.nan)
     intervals = [
         wald_interval(value, error, estimate.link, level)

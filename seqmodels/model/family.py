@@ -33,6 +33,7 @@ from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.raw_to_examples import Setting
+from seqmodels.encodings.terms import Term
 from seqmodels.generation import (
     Cursor,
     CursorState,
@@ -416,6 +417,11 @@ class Family(Configurable, ABC):
         """The time between two steps, which is the unit in which the model counts times."""
         return 1.0
 
+    @property
+    def _terms(self) -> tuple[Term, ...]:
+        """The penalised terms of inputs that the model reads."""
+        return ()
+
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of the inputs to read, in the model's order.
 
@@ -557,7 +563,7 @@ class Family(Configurable, ABC):
         lengths = content.get("target_lengths")  # earlier files have none
         self.target_lengths_: TargetLengths | None = None if lengths is None else TargetLengths(**lengths)
         inputs = content.get("inputs")
-        self.input_scaling_ = None if inputs is None else InputScaling.of_state(inputs)
+        self.input_scaling_ = None if inputs is None else InputScaling.of_state(inputs, self._terms)
         if self.measure_.inputs != (() if self.input_scaling_ is None else self.input_scaling_.names):
             raise ValueError("the inputs of the measure are not those that the model reads")
         if self._inputs_among(self.measure_.inputs) != self.measure_.inputs:

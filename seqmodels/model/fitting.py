@@ -320,7 +320,7 @@ def _learn_inputs(model: Family, train: Data) -> InputScaling | None:
             "the model reads inputs, but the sequences have none; pass Sequences(items, inputs=...), or on the command "
             "line --inputs with the names of columns"
         )
-    return InputScaling.learn(train.X, names)
+    return InputScaling.learn(train.X, names, model._terms)
 
 
 def apply_setting(model: Family, setting: Setting) -> None:

@@ -9,9 +9,12 @@ from typing import ClassVar
 
 from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import Configurable
+from seqmodels.encodings.terms import RandomEffect, Smooth
 from seqmodels.hmm.conjugate.prior import ConjugatePrior
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.training import EMTraining
+
+__all__ = ["ChainInputEffects", "ChainTraining", "RandomEffect", "Smooth"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -64,8 +67,11 @@ class ChainInputEffects(Configurable):
     """A choice of the inputs (covariates) that a hidden Markov model depends on, passed as its argument
     ``input_effects``.
 
-    Each argument but ``ridge`` names inputs of ``Sequences(items, inputs=...)``; True stands for all, and None for
-    none.
+    Each argument but the last two names inputs of ``Sequences(items, inputs=...)``; True stands for all, and None for
+    none. In a list there may stand, beside names, a ``RandomEffect`` of groups and a ``Smooth`` function of an input,
+    for an ``HMM`` that is fitted by EM. The coefficients of each term in each regression (the log-odds of a transition,
+    a mean) have a normal distribution of mean zero, whose variance is estimated by maximum marginal likelihood in
+    Laplace's approximation (Wood 2011); ``terms_`` has the variances.
 
     Args:
         transitions: inputs that transitions depend on: ``p(z_t = j | z_t-1 = i, u_t) ∝ exp(b_ij + w_ij · u_t)``. The
@@ -91,17 +97,20 @@ class ChainInputEffects(Configurable):
             other inputs.
         ridge: strength of the prior ``-½ ridge Σ w²`` of the slopes of transitions and of the first state, for
             standardised inputs; from slopes other than those of rates, their mean over j is subtracted first. 0 means
-            no prior.
+            no prior. Coefficients of penalised terms have none of it.
+        restricted: True to estimate the variances of penalised terms by restricted maximum likelihood (REML), for which
+            the other coefficients of the same regressions are integrated out too; False for maximum likelihood.
 
     >>> from seqmodels import HMM
     >>> HMM(2, input_effects=ChainInputEffects(transitions=["rain"])).get_params()["input_effects__transitions"]
     ['rain']
     """
 
-    transitions: Sequence[str] | bool | None = None
-    emissions: Sequence[str] | bool | None = None
-    first_state: Sequence[str] | bool | None = None
+    transitions: Sequence[str | RandomEffect | Smooth] | bool | None = None
+    emissions: Sequence[str | RandomEffect | Smooth] | bool | None = None
+    first_state: Sequence[str | RandomEffect | Smooth] | bool | None = None
     ridge: float = 0.0
+    restricted: bool = True
 
     _renamed: ClassVar[Mapping[str, str]] = {
         "transition_inputs": "transitions",
@@ -111,6 +120,6 @@ class ChainInputEffects(Configurable):
     }
 
     @property
-    def choices(self) -> tuple[Sequence[str] | bool | None, ...]:
+    def choices(self) -> tuple[Sequence[str | RandomEffect | Smooth] | bool | None, ...]:
         """The inputs of transitions, of emissions and of the first state, in this order."""
         return self.transitions, self.emissions, self.first_state

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -23,6 +24,25 @@ from seqmodels.hmm.learning.constraints import Tying
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import generator_of, without_diagonal
 
+Part = Literal["transition", "emission", "start"]  # the parts of a model that may depend on inputs
+
+
+@dataclass(frozen=True)
+class PenalisedColumns:
+    """The columns of one penalised term in the regression of one part of a model.
+
+    Attributes:
+        part: the part: transitions, emissions or the first state.
+        label: name of the term.
+        columns: columns of the inputs whose slopes are drawn from one normal distribution.
+        linear: columns of inputs of the term whose slopes have no penalty.
+    """
+
+    part: Part
+    label: str
+    columns: tuple[int, ...]
+    linear: tuple[int, ...] = ()
+
 
 @dataclass(frozen=True)
 class InputOptions:
@@ -36,6 +56,7 @@ class InputOptions:
         ridge: precision of the Gaussian prior of the slopes of transitions and of the first state, ``-½ ridge Σ
             slope²``, where the mean over the row is subtracted from slopes other than those of rates.
         start: columns of the inputs that the first state is regressed on; empty if it does not depend on inputs.
+        terms: those of these columns whose slopes are penalised, term by term.
     """
 
     n_inputs: int = 0
@@ -43,18 +64,32 @@ class InputOptions:
     emission: tuple[int, ...] = ()
     ridge: float = 0.0
     start: tuple[int, ...] = ()
+    terms: tuple[PenalisedColumns, ...] = ()
+
+    @property
+    def without_terms(self) -> InputOptions:
+        """The options without penalised terms, under which EM fits the model before their variances are estimated."""
+        if not self.terms:
+            return self
+
+        def rest(part: Part, columns: tuple[int, ...]) -> tuple[int, ...]:
+            of_terms = {column for term in self.terms if term.part == part for column in term.columns}
+            return tuple(column for column in columns if column not in of_terms)
+
+        of_parts = (rest("transition", self.transition), rest("emission", self.emission), rest("start", self.start))
+        return InputOptions(self.n_inputs, *of_parts[:2], self.ridge, of_parts[2])
 
     def started(self, parameters: Parameters, emission: Emission) -> Parameters:
-        """Return ``parameters`` with slopes of zero for everything that is regressed on inputs, with which a fit
-        starts.
+        """Return ``parameters`` with slopes of zero for everything that is regressed on inputs and has no slopes yet,
+        with which a fit starts.
         """
-        if self.start:
+        if self.start and parameters.initial_slopes is None:
             of_first = parameters.initial.new_zeros(len(parameters.initial), self.n_inputs)
             parameters = replace(parameters, initial_slopes=of_first)
-        if self.transition:
+        if self.transition and parameters.transition_slopes is None:
             slopes = parameters.transition.new_zeros(*parameters.transition.shape, self.n_inputs)
             parameters = replace(parameters, transition_slopes=slopes)
-        if self.emission:
+        if self.emission and parameters.table_slopes is None:
             table = parameters.table.clone()
             observed = emission.observed(table)
             observed.copy_(finite_start(emission.observation, observed))
@@ -147,9 +182,13 @@ class InputOptions:
         if parameters.transition_slopes is not None and parameters.generator is not None:
             total = total + parameters.transition_slopes.square().sum()
         elif parameters.transition_slopes is not None:
-            rows += zip(parameters.transition > 0, parameters.transition_slopes, strict=True)
+            slopes = parameters.transition_slopes
+            linear = slopes[..., list(self.without_terms.transition)] if self.terms else slopes
+            rows += zip(parameters.transition > 0, linear, strict=True)
         if parameters.initial_slopes is not None:
-            rows.append((parameters.initial > 0, parameters.initial_slopes))
+            slopes = parameters.initial_slopes
+            linear = slopes[..., list(self.without_terms.start)] if self.terms else slopes
+            rows.append((parameters.initial > 0, linear))
         for row, slopes in rows if self.ridge else ():
             if row.any():
                 total = total + (slopes[row] - slopes[row].mean(0)).square().sum()

@@ -157,6 +157,10 @@ class PosteriorHMM(SequenceModel):
             raise ValueError("warm_start is True, but a PosteriorHMM always samples anew; pass warm_start=False")
         check_arguments(self.model)
         self.model._check_hyperparameters()
+        if self.model._terms:
+            raise ValueError(
+                f"{self.model._terms[0].label} is a penalised term, of which no posterior is drawn; leave it out"
+            )
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         inner = self.model.clone()

@@ -1,0 +1,92 @@
+"""Are variances of random effects found again? ``python experiments/random_effect_recovery.py [--runs 200]``.
+
+20 groups have a sequence of 200 steps each, from two states with overlapping densities; the log-odds of leaving either
+state have a random effect of the group, with a standard deviation of 0.8. A model of the same kind is fitted to each
+drawing, by restricted maximum likelihood and by maximum likelihood.
+
+The rule, set before any figure: the mean of the standard deviations that REML estimates is within 5 % of the true one,
+and 93 to 97 % of the 95 % intervals of effects of groups cover the true effects.
+"""
+
+import argparse
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import seqmodels as sm
+from seqmodels.evaluation.comparison.provenance import stamped
+
+OUT = Path("experiments/results/random_effect_recovery")
+GROUPS, LENGTH, SD, LOG_ODDS = 20, 200, 0.8, -1.5
+
+
+def drawn(seed: int) -> tuple[sm.Sequences, np.ndarray]:
+    """A sequence of each group, and the effects of groups, ``(2, GROUPS)``."""
+    rng = np.random.default_rng(seed)
+    effects, items = SD * rng.normal(size=(2, GROUPS)), []
+    leaves = 1 / (1 + np.exp(-LOG_ODDS - effects))
+    for group in range(GROUPS):
+        z = [int(rng.integers(2))]
+        for _ in range(LENGTH - 1):
+            z.append(1 - z[-1] if rng.random() < leaves[z[-1], group] else z[-1])
+        items.append(3.0 * np.array(z)[:, None] + rng.normal(size=(LENGTH, 1)))
+    inputs = [np.full(LENGTH, float(group)) for group in range(GROUPS)]
+    return sm.Sequences(items, inputs=inputs, input_names=["group"]), effects
+
+
+def one(seed: int, restricted: bool) -> pd.DataFrame:
+    """A row for each of the two states: the estimated deviation, and the share of intervals that cover."""
+    x, effects = drawn(seed)
+    chosen = sm.hmm.ChainInputEffects(transitions=[sm.hmm.RandomEffect("group")], restricted=restricted)
+    began = time.process_time()
+    model = sm.HMM(2, observation=sm.GaussianMixture(1), n_init=1, dtype="float64", tol=1e-6, input_effects=chosen)
+    model.fit(x)
+    seconds, rows = time.process_time() - began, []
+    order = np.argsort(model.means_.ravel())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="(feature|sequence|best|the best)")
+        errors = model.standard_errors(x)
+    for state, of_state in enumerate(order):
+        each = errors[(errors["name"] == "transition_slopes") & (errors["state"] == of_state)]
+        covers = (each["ci_low"].to_numpy() <= effects[state]) & (effects[state] <= each["ci_high"].to_numpy())
+        sd = model.terms_["sd"][model.terms_["state"] == of_state].item()
+        rows.append({"restricted": restricted, "state": state, "sd": sd, "coverage": covers.mean(), "seconds": seconds})
+    return pd.DataFrame(rows)
+
+
+def summary(runs: int, restricted: bool) -> pd.DataFrame:
+    """One row: the mean estimate over the true deviation with its error, and the coverage of intervals with its own."""
+    table = pd.concat([one(seed, restricted) for seed in range(runs)], ignore_index=True)
+    ratio, n = table["sd"] / SD, len(table)
+    return pd.DataFrame(
+        {
+            "method": ["REML" if restricted else "ML"],
+            "runs": runs,
+            "sd_ratio": ratio.mean(),
+            "sd_ratio_error": ratio.std() / np.sqrt(n),
+            "coverage": table["coverage"].mean(),
+            "coverage_error": table["coverage"].std() / np.sqrt(n),
+            "cpu_seconds": table["seconds"].sum() / 2,
+        }
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--quick", action="store_true", help="1 run, and nothing is written")
+    parser.add_argument("--out", type=Path, default=OUT)
+    arguments = parser.parse_args()
+    runs = 1 if arguments.quick else arguments.runs
+    table = pd.concat([summary(runs, restricted) for restricted in (True, False)])
+    print(table.round(3).to_string(index=False), flush=True)
+    if not arguments.quick:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        stamped(table).to_csv(arguments.out / "recovery.csv", index=False, float_format="%.5g")
+
+
+if __name__ == "__main__":
+    main()

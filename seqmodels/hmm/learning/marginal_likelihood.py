@@ -1,0 +1,376 @@
+"""Variances of penalised coefficients by maximum marginal likelihood, in Laplace's approximation.
+
+Given log-likelihood plus log-prior ``l(u)`` and blocks of coefficients ``b ~ N(0, 1 / λ_b)``, the marginal likelihood
+with the *inner* numbers I of u integrated out is ::
+
+    V(φ, λ) = l(u) - ½ Σ_b λ_b |b|² + ½ Σ_b n_b log λ_b - ½ log|H_II| + ½ (|I| - Σ_b n_b) log 2π
+
+at the I that maximise the first two terms; H is minus their Hessian, and φ are the other numbers of u, which are
+maximised with the λ (Kristensen et al. 2016; Wood 2011). If I are the penalised coefficients alone this is maximum
+likelihood, with all coefficients of the regressions it is restricted maximum likelihood (REML).
+
+Where ``l`` is quadratic, V is that of a linear mixed model, which costs no pass over the data. So V is maximised by a
+sequence of such models, with ``l`` expanded at the last maximum (penalised quasi-likelihood, Breslow and Clayton
+1993). Their V lacks the change of ``log|H_II|`` with u, so a linear function of φ and log λ is added that makes its
+gradient that of V: where the sequence ends, V has its maximum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.emissions.newton import newton_maximum, uphill
+
+FIRST_SHARE = 0.1  # first precision of a block, relative to the information of its coefficients
+LARGEST, SMALLEST = 1e7, 1e-7  # of a precision relative to the information: no effects, and effects without a penalty
+FLAT = 10.0  # the same, from which on V changes so little that no search starts there
+LONGEST_STEP = 5.0  # most that a number changes in one step
+NEAR = 0.3  # length of a step from which on the gradient of V is computed, because before it decides nothing
+SETTLED = 1e-2  # length of the last step; what remains is the tenth of it at most
+MOST_MODELS = 60  # of the sequence
+MOST_SEARCH = 200  # steps of the search for the maximum of a model
+HALVINGS = 8  # of a step that does not raise V
+DECREMENT = 1e-12  # twice what Newton's method can still gain, in nats, where the inner numbers have converged
+ROUNDING = 1e-9  # the same, where steps no longer make it smaller
+CONTRACTION = 0.3  # of the decrement by a step with the last Hessian, at least; else a new one is computed
+
+
+class TwiceDifferentiable(Protocol):
+    """A log-likelihood plus log-prior as a function of P unconstrained numbers ``u (P,)``."""
+
+    def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
+        """Return the value in nats, and the gradient ``(P,)``."""
+
+    def derivatives(self, u: Tensor) -> tuple[float, Tensor, Tensor]:
+        """Return the value in nats, the gradient ``(P,)``, and minus the Hessian ``(P, P)``."""
+
+    def information_gradient(self, u: Tensor, covariance: Tensor) -> Tensor:
+        """Return the gradient of ``tr(covariance @ information)`` by u, ``(P,)``, where information is minus the
+        Hessian.
+        """
+
+
+class Maximum(NamedTuple):
+    """The maximum of the marginal likelihood.
+
+    Attributes:
+        u: the P numbers at it, ``(P,)``.
+        log_precision: logarithms of the precisions λ of the B blocks, ``(B,)``.
+        value: the marginal log-likelihood V in nats.
+        information: minus the Hessian of the penalised log-likelihood, ``(P, P)``.
+        edf: effective degrees of freedom of each block, ``(B,)``: from 0 to the number of its coefficients.
+        converged: True if the last step was short.
+    """
+
+    u: Tensor
+    log_precision: Tensor
+    value: float
+    information: Tensor
+    edf: Tensor
+    converged: bool
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The objective ``l`` to second order at a point.
+
+    Attributes:
+        u: the point, ``(P,)``.
+        value: ``l`` there.
+        gradient: its gradient, ``(P,)``.
+        information: minus its Hessian, ``(P, P)``.
+    """
+
+    u: Tensor
+    value: float
+    gradient: Tensor
+    information: Tensor
+
+
+@dataclass(frozen=True)
+class MarginalLikelihood:
+    """The marginal likelihood ``V(φ, log λ)`` of an objective with penalised blocks of coefficients.
+
+    Attributes:
+        objective: log-likelihood plus log-prior of P numbers u.
+        blocks: for each block the places of its coefficients among the P numbers.
+        inner: places of the numbers that are integrated out, with those of all blocks among them, ``(I,)``.
+        base: what the coefficients are at ``u = 0``, ``(P,)``.
+    """
+
+    objective: TwiceDifferentiable
+    blocks: Sequence[Tensor]
+    inner: Tensor
+    base: Tensor
+
+    @property
+    def outer(self) -> Tensor:
+        """Places of the numbers φ that are not integrated out."""
+        is_outer = torch.ones(len(self.base), dtype=torch.bool)
+        is_outer[self.inner] = False
+        return is_outer.nonzero()[:, 0]
+
+    def maximise(self, u: Tensor) -> Maximum:
+        """Return the maximum of V, starting from the numbers ``u (P,)``."""
+        at = Expansion(u, *self.objective.derivatives(u))
+        scale = torch.stack([at.information.diagonal()[block].abs().mean() for block in self.blocks]).clamp(min=1e-12)
+        bounds = (scale * SMALLEST).log(), (scale * LARGEST).log()
+        flat = (scale * FLAT).log()
+        log_precision = (scale * FIRST_SHARE).log()
+        at = self._maximum_over(torch.arange(len(u)), u, log_precision, at)
+        phi, correction, last, length = at.u[self.outer], None, -np.inf, np.inf
+        for _ in range(MOST_MODELS):
+            new_phi, new_precision = self._maximum_of_model(at, phi, log_precision, (*bounds, flat), correction)
+            step, before = torch.cat([new_phi - phi, new_precision - log_precision]), torch.cat([phi, log_precision])
+            length = self._length(at, step, log_precision)
+            for _ in range(HALVINGS):
+                outer = before + step
+                tried = self._at(outer, self._solved(at, outer[: len(phi)], outer[len(phi) :])[0], at)
+                value = self._value(tried, outer[len(phi) :])
+                if correction is None or value > last - 1e-9 * abs(last):
+                    break
+                step = 0.5 * step
+            phi, log_precision, at, last = outer[: len(phi)], outer[len(phi) :], tried, value
+            if correction is not None and length < SETTLED:
+                break
+            if correction is not None or length < NEAR:
+                correction = self._gradient(at, log_precision) - self._model(at, phi, log_precision)[1]
+        value, precision = self._value(at, log_precision), self.precision(log_precision)
+        information = at.information + torch.diag(precision)
+        edf = self._edf(at, log_precision)
+        return Maximum(at.u, log_precision, value, information, edf, length < SETTLED)
+
+    def value_and_gradient(self, outer: Tensor, u: Tensor) -> tuple[float, Tensor]:
+        """Return V in nats, and its gradient.
+
+        Args:
+            outer: the numbers φ, then the log-precisions of the B blocks.
+            u: numbers to start from, ``(P,)``, of which the φ are not read.
+        """
+        log_precision = outer[len(self.outer) :]
+        at = self._at(outer, u)
+        return self._value(at, log_precision), self._gradient(at, log_precision)
+
+    def precision(self, log_precision: Tensor) -> Tensor:
+        """Return the precision of each of the P numbers, ``(P,)``, given those of blocks; 0 without a penalty."""
+        each = torch.zeros_like(self.base)
+        for block, value in zip(self.blocks, log_precision.exp(), strict=True):
+            each[block] = value
+        return each
+
+    # -- the penalised likelihood ----------------------------------------------------------------------------
+
+    def _at(self, outer: Tensor, u: Tensor, near: Expansion | None = None) -> Expansion:
+        """Return the objective expanded at the inner numbers that maximise the penalised likelihood, given φ and λ.
+
+        Args:
+            outer: the numbers φ, then the log-precisions of the B blocks.
+            u: numbers to start from, ``(P,)``.
+            near: an expansion near by, or None.
+        """
+        u = u.clone()
+        u[self.outer] = outer[: len(self.outer)]
+        return self._maximum_over(self.inner, u, outer[len(self.outer) :], near)
+
+    def _maximum_over(
+        self, which: Tensor, u: Tensor, log_precision: Tensor, near: Expansion | None = None
+    ) -> Expansion:
+        """Return the objective expanded where the penalised likelihood is largest over the numbers ``which``.
+
+        Steps with the Hessian of an expansion near by come first, because a gradient costs little beside a Hessian. If
+        they do not converge fast, Newton's method does, with steps that gain something.
+
+        Args:
+            which: places of the numbers that may change.
+            u: numbers to start from, ``(P,)``.
+            log_precision: logarithms of the precisions of blocks, ``(B,)``.
+            near: an expansion near by, or None.
+        """
+        precision, at = self.precision(log_precision), {}
+
+        def terms(numbers: Tensor) -> tuple[float, Tensor, Tensor]:
+            whole = u.clone()
+            whole[which] = numbers
+            expansion = at["last"] = Expansion(whole, *self.objective.derivatives(whole))
+            coefficients = self.base + whole
+            value = expansion.value - 0.5 * float((precision * coefficients.square()).sum())
+            gradient = expansion.gradient - precision * coefficients
+            information = expansion.information + torch.diag(precision)
+            return value if np.isfinite(value) else -np.inf, gradient[which], information[which[:, None], which]
+
+        if near is not None and (result := self._by_last_hessian(which, u, precision, near)) is not None:
+            return result
+        u = u.clone()
+        u[which] = newton_maximum(terms, u[which], uphill, _bounded)
+        near = at["last"] if torch.equal(at["last"].u, u) else Expansion(u, *self.objective.derivatives(u))
+        return self._by_last_hessian(which, u, precision, near) or near
+
+    def _by_last_hessian(self, which: Tensor, u: Tensor, precision: Tensor, near: Expansion) -> Expansion | None:
+        """Return the objective expanded at the maximum of the penalised likelihood, by steps with one Hessian.
+
+        Return None if the steps do not converge fast. The arguments are those of ``_maximum_over``, and the precision
+        of each of the P numbers, ``(P,)``.
+        """
+        factor, failed = torch.linalg.cholesky_ex((near.information + torch.diag(precision))[which[:, None], which])
+        before = np.inf
+        while not int(failed):
+            value, gradient = self.objective.value_and_gradient(u)
+            right = (gradient - precision * (self.base + u))[which]
+            step = torch.cholesky_solve(right[:, None], factor)[:, 0]
+            decrement = float(right @ step) if np.isfinite(value) else np.inf
+            is_slow = not decrement < CONTRACTION * before
+            if decrement < DECREMENT or (is_slow and decrement < ROUNDING):
+                return near if torch.equal(u, near.u) else Expansion(u, *self.objective.derivatives(u))
+            if is_slow:
+                break
+            u, before = u.index_add(0, which, step), decrement
+        return None
+
+    # -- V, exact and of the model ---------------------------------------------------------------------------
+
+    def _covariance(self, at: Expansion, log_precision: Tensor) -> Tensor:
+        """Return the inverse of ``H_II`` among zeros, ``(P, P)``."""
+        covariance, inner = torch.zeros_like(at.information), self.inner
+        covariance[inner[:, None], inner] = torch.cholesky_inverse(self._cholesky(at, log_precision))
+        return covariance
+
+    def _cholesky(self, at: Expansion, log_precision: Tensor) -> Tensor:
+        """Return the factor L of ``H_II = L L'``; where that is not positive definite, of the matrix of its absolute
+        eigenvalues.
+        """
+        inner = self.inner
+        matrix = (at.information + torch.diag(self.precision(log_precision)))[inner[:, None], inner]
+        factor, failed = torch.linalg.cholesky_ex(matrix)
+        if int(failed):
+            values, vectors = torch.linalg.eigh(matrix)
+            size = values.abs().clamp(min=1e-10 * float(values.abs().max()))
+            factor = torch.linalg.cholesky((vectors * size) @ vectors.T)
+        assert isinstance(factor, Tensor)
+        return factor
+
+    def _log_marginal(self, value: float, coefficients: Tensor, factor: Tensor, log_precision: Tensor) -> float:
+        sizes = torch.tensor([len(block) for block in self.blocks], dtype=torch.float64)
+        penalty = (self.precision(log_precision) * coefficients.square()).sum()
+        total = sizes @ log_precision - penalty - 2 * factor.diagonal().log().sum()
+        return value + 0.5 * float(total + (len(self.inner) - sizes.sum()) * np.log(2 * np.pi))
+
+    def _value(self, at: Expansion, log_precision: Tensor) -> float:
+        if not np.isfinite(at.value):
+            return -np.inf
+        return self._log_marginal(at.value, self.base + at.u, self._cholesky(at, log_precision), log_precision)
+
+    def _gradient(self, at: Expansion, log_precision: Tensor) -> Tensor:
+        """Return the gradient of V by φ and log λ at inner numbers that maximise the penalised likelihood."""
+        outer, covariance = self.outer, self._covariance(at, log_precision)
+        by_u = self.objective.information_gradient(at.u, covariance)
+        back = covariance @ by_u  # because the inner numbers change by H⁻¹ times the change of the gradient
+        by_outer = at.gradient[outer] - 0.5 * (by_u[outer] - at.information[outer] @ back)
+        coefficients = self.base + at.u
+        by_precision = [
+            0.5 * (len(b) - lam * ((coefficients[b] - back[b]) @ coefficients[b] + covariance.diagonal()[b].sum()))
+            for b, lam in zip(self.blocks, log_precision.exp(), strict=True)
+        ]
+        return torch.cat([by_outer, torch.stack(by_precision)])
+
+    def _solved(self, at: Expansion, phi: Tensor, log_precision: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the numbers at which the expansion less the penalty is largest, given φ, ``(P,)``, and the factor."""
+        inner, outer, factor = self.inner, self.outer, self._cholesky(at, log_precision)
+        precision = self.precision(log_precision)
+        moved = torch.zeros_like(at.u)
+        moved[outer] = phi - at.u[outer]
+        right = at.gradient - at.information @ moved - precision * (self.base + at.u)
+        moved[inner] = torch.cholesky_solve(right[inner, None], factor)[:, 0]
+        return at.u + moved, factor
+
+    def _model(self, at: Expansion, phi: Tensor, log_precision: Tensor) -> tuple[float, Tensor]:
+        """Return V of the expansion as if it were ``l``, and its gradient by φ and log λ."""
+        u, factor = self._solved(at, phi, log_precision)
+        moved, coefficients = u - at.u, self.base + u
+        value = at.value + float(at.gradient @ moved - 0.5 * moved @ at.information @ moved)
+        variances = torch.zeros_like(u)
+        variances[self.inner] = torch.cholesky_inverse(factor).diagonal()
+        by_phi = (at.gradient - at.information @ moved)[self.outer]
+        by_precision = [
+            0.5 * (len(b) - lam * (coefficients[b] @ coefficients[b] + variances[b].sum()))
+            for b, lam in zip(self.blocks, log_precision.exp(), strict=True)
+        ]
+        return self._log_marginal(value, coefficients, factor, log_precision), torch.cat(
+            [by_phi, torch.stack(by_precision)]
+        )
+
+    def _units(self, at: Expansion) -> Tensor:
+        """Return standard deviations of the φ, up to 1, along principal axes in the columns of a matrix, ``(F, F)``."""
+        outer = self.outer
+        values, vectors = torch.linalg.eigh(at.information[outer[:, None], outer])
+        units: Tensor = vectors / values.abs().clamp(min=1.0).sqrt()
+        return units
+
+    def _length(self, at: Expansion, step: Tensor, log_precision: Tensor) -> float:
+        """Return the length of a step of φ and log λ, the largest of its entries.
+
+        Those of φ are in standard deviations. Those of log λ count less for blocks with less than one effective degree
+        of freedom, because V is flat where a variance is zero.
+        """
+        n = len(self.outer)
+        scaled = torch.linalg.solve(self._units(at), step[:n]) if n else step[:n]
+        weights = self._edf(at, log_precision).clamp(0.0, 1.0).sqrt()
+        return float(torch.cat([scaled, weights * step[n:]]).abs().max())
+
+    def _edf(self, at: Expansion, log_precision: Tensor) -> Tensor:
+        """Return the effective degrees of freedom of each block, ``(B,)``."""
+        variances = self._covariance(at, log_precision).diagonal()
+        each = zip(self.blocks, log_precision.exp(), strict=True)
+        return torch.stack([len(block) - lam * variances[block].sum() for block, lam in each])
+
+    def _maximum_of_model(
+        self,
+        at: Expansion,
+        phi: Tensor,
+        log_precision: Tensor,
+        bounds: tuple[Tensor, Tensor, Tensor],
+        correction: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the φ and log-precisions that maximise V of the expansion, corrected by a linear function.
+
+        Args:
+            at: the expansion.
+            phi: the φ to start from.
+            log_precision: the log-precisions to start from, ``(B,)``.
+            bounds: smallest and largest log-precisions, and the largest to start from.
+            correction: gradient of the linear function, or None.
+        """
+        from scipy.optimize import minimize
+
+        units, n, (low, high, flat) = self._units(at), len(phi), bounds
+        start = torch.cat([torch.zeros_like(phi), torch.minimum(log_precision, flat)])
+
+        def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
+            moved = torch.as_tensor(numbers)
+            change = units @ moved[:n]
+            value, gradient = self._model(at, phi + change, moved[n:])
+            if correction is not None:
+                value += float(correction[:n] @ change + correction[n:] @ (moved[n:] - log_precision))
+                gradient = gradient + correction
+            return -value, -torch.cat([units.T @ gradient[:n], gradient[n:]]).numpy()
+
+        longest = [(-LONGEST_STEP, LONGEST_STEP)] * n
+        result = minimize(
+            loss,
+            start.numpy(),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[*longest, *zip(low.tolist(), high.tolist(), strict=True)],
+            options={"ftol": 1e-13, "gtol": 1e-4, "maxiter": MOST_SEARCH},
+        )
+        moved = torch.as_tensor(result.x)
+        return phi + units @ moved[:n], moved[n:]
+
+
+def _bounded(step: Tensor) -> Tensor:
+    return step * (LONGEST_STEP / step.abs().max()).clamp(max=1.0) if len(step) else step

@@ -1,0 +1,527 @@
+"""The exact observed information of a hidden Markov chain: minus the Hessian of its log-likelihood.
+
+By Louis (1982) it is ``E[-∂² log p(x, z) | x] - Var[∂ log p(x, z) | x]`` over paths z of states. Given x the states are
+a Markov chain, so that the variance of the score ``Σ_t s_t(z_t-1, z_t)`` is the sum of those of the differences ::
+
+    d_t(i, j) = s_t(i, j) + v_t(j) - v_t-1(i)     v_t(i) = E[Σ_r>t s_r | z_t = i, x]
+
+of a martingale, which one recursion backwards in time gives. The cost is that of a product of matrices with a row for
+each step and pair of states, and a column for each parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.coordinates import Coordinates
+from seqmodels.hmm.corpus import PackedBatch
+from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.densities import LogDensities
+from seqmodels.inference.chains.forward_backward import forward_backward_pass
+from seqmodels.inference.chains.trellis import Trellis
+from seqmodels.observations import Observation
+
+NUMBERS_AT_ONCE = 1 << 23  # numbers of the scores of some steps that are held at once
+STEP = 1e-4  # of the differences of the gradient of the log-prior
+ALONG = 1e-2  # of the second differences of the gradient, in standard errors
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of coefficients among P unconstrained numbers u; -1 for a coefficient that is not free.
+
+    The first of the 1 + C coefficients is the value at inputs of zero, the others are slopes on the C inputs.
+
+    Attributes:
+        initial: those of the logits of first states, ``(K, 1 + C)``.
+        transition: those of the logits of transitions, ``(K, K, 1 + C)``.
+        table: those of the L output parameters of emissions, ``(K, L, 1 + C)``.
+        unit: change of each coefficient of the table with its u, ``(K, L, 1 + C)``.
+    """
+
+    initial: Tensor
+    transition: Tensor
+    table: Tensor
+    unit: Tensor
+
+    @property
+    def n(self) -> int:
+        """Number of the numbers u that have a place, if all have."""
+        return 1 + max(int(each.max()) for each in (self.initial, self.transition, self.table))
+
+    def reading(self, columns: Tensor) -> Places:
+        """Return the places of the coefficients of some of the 1 + C columns, ``columns (1 + C,)`` a mask."""
+        return Places(*(each[..., columns] for each in (self.initial, self.transition, self.table, self.unit)))
+
+    def renumbered(self) -> tuple[Tensor, Places]:
+        """Return the p numbers that have a place, ``(p,)``, and the places among these."""
+        used = torch.unique(torch.cat([each[each >= 0] for each in (self.initial, self.transition, self.table)]))
+        number = torch.full((self.n + 1,), -1)
+        number[used] = torch.arange(len(used))
+        return used, Places(number[self.initial], number[self.transition], number[self.table], self.unit)
+
+    @classmethod
+    def of(cls, coordinates: Coordinates, n_inputs: int) -> Places:
+        """Return the places of all coefficients of a model with C inputs, ``n_inputs``.
+
+        Raises:
+            ValueError: a coefficient of an emission is no linear function of one of the numbers.
+        """
+        places = coordinates.places
+
+        def joined(at_zero: Tensor, slopes: Tensor | None) -> Tensor:
+            none = torch.full((*at_zero.shape, n_inputs), -1) if slopes is None else slopes
+            return torch.cat([at_zero.unsqueeze(-1), none], -1)
+
+        counted = torch.arange(1.0, coordinates.n + 1, dtype=torch.float64)
+        zero, one, number = (
+            _table(coordinates.at(u)[0], n_inputs)
+            for u in (torch.zeros_like(counted), torch.ones_like(counted), counted)
+        )
+        unit = one - zero
+        place = torch.where(unit != 0, (number - zero) / torch.where(unit != 0, unit, 1.0), 0.0)
+        if bool(((place - place.round()).abs() > 1e-6 * coordinates.n).any()):
+            raise ValueError("the parameters of the emissions depend on each other; leave penalised terms out")
+        return cls(
+            joined(places["initial"], places.get("initial_slopes")),
+            joined(places["rows"], places.get("transition_slopes")),
+            place.round().long() - 1,
+            unit,
+        )
+
+
+def _table(parameters: Parameters, n_inputs: int) -> Tensor:
+    table, slopes = parameters.table, parameters.table_slopes
+    slopes = table.new_zeros(*table.shape, n_inputs) if slopes is None else slopes
+    return torch.cat([table.unsqueeze(-1), slopes], -1)
+
+
+@dataclass(frozen=True)
+class ExactObjective:
+    """Log-likelihood plus log-prior of a chain of K states given inputs, as a function of P unconstrained numbers u.
+
+    Attributes:
+        coordinates: the map from u to parameters.
+        emission: the emission of the states.
+        batches: the data, in batches of sequences that are not cut.
+        log_prior: function of parameters and the table of distinct emissions that returns the log-prior, a scalar.
+        n_inputs: number of inputs, C.
+    """
+
+    coordinates: Coordinates
+    emission: Emission
+    batches: Sequence[PackedBatch]
+    log_prior: Callable[[Parameters, Tensor], Tensor]
+    n_inputs: int
+
+    @cached_property
+    def places(self) -> Places:
+        """The places of coefficients among the unconstrained numbers."""
+        return Places.of(self.coordinates, self.n_inputs)
+
+    @cached_property
+    def steps(self) -> list[BatchSteps]:
+        """The steps of each batch."""
+        return [BatchSteps.of(batch, self.places) for batch in self.batches]
+
+    def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
+        """Return the objective at ``u (P,)`` in nats, -inf if a sequence is impossible, and its gradient ``(P,)``."""
+        value, gradient = self._prior(u)
+        for steps in self.steps:
+            value_of_batch, gradient_of_batch = self._predicted(steps, u).posterior().value_and_gradient(self.places)
+            value, gradient = value + value_of_batch, gradient + gradient_of_batch
+        return value, gradient
+
+    def derivatives(self, u: Tensor) -> tuple[float, Tensor, Tensor]:
+        """Return the objective at ``u (P,)``, its gradient ``(P,)`` and minus its Hessian, ``(P, P)``.
+
+        All are exact, but for the Hessian of the log-prior, which is a difference of gradients.
+        """
+        value, gradient = self._prior(u)
+        information = self._prior_information(u)
+        for steps in self.steps:
+            posterior = self._predicted(steps, u, second=True).posterior()
+            value_of_batch, gradient_of_batch = posterior.value_and_gradient(self.places)
+            value, gradient = value + value_of_batch, gradient + gradient_of_batch
+            if not np.isfinite(value):
+                break
+            information = information + posterior.information(self.places)
+        return value, gradient, information
+
+    def information_gradient(self, u: Tensor, covariance: Tensor) -> Tensor:
+        """Return the gradient of ``tr(covariance @ information)`` by u, ``(P,)``, of the log-likelihood's information.
+
+        It is a sum of second differences of the gradient along factors of the covariance. They are of each sequence by
+        itself, which depends on few of the numbers, and are taken side by side.
+
+        Args:
+            u: the numbers, ``(P,)``.
+            covariance: a positive semi-definite matrix, ``(P, P)``.
+        """
+        total = torch.zeros_like(u)
+        for steps in self.steps:
+            predicted = self._predicted(steps, u)
+            centre, n = predicted.posterior().value_and_gradient(self.places)[1], 0
+            for shift in steps.shifts(self.places, covariance):
+                for sign in (ALONG, -ALONG):
+                    shifted = predicted.shifted(shift, sign, self.emission.observation, steps.batch)
+                    total -= shifted.posterior().value_and_gradient(self.places)[1]
+                n += 2
+            total += n * centre
+        return total / ALONG**2
+
+    def _predicted(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> _Predicted:
+        """Return the probabilities and densities of the steps of a batch.
+
+        Args:
+            steps: the steps of the batch.
+            u: the numbers, ``(P,)``.
+            second: True if the information is asked for.
+        """
+        p, inputs, batch = self.coordinates.at(u.detach())[0], steps.design[:, 1:], steps.batch
+        if p.transition_slopes is None:  # so that there is a matrix of transitions at every step
+            p = replace(p, transition_slopes=p.transition.new_zeros(*p.transition.shape, self.n_inputs))
+        if p.table_slopes is None:
+            outputs = p.table.expand(len(inputs), -1, -1)
+        else:
+            outputs = p.table + torch.einsum("nc,klc->nkl", inputs, p.table_slopes)
+        log_b, first, hessians = density_derivatives(
+            self.emission.observation, outputs, batch.x, batch.past, second=second
+        )
+        return _Predicted(steps, batch.trellis(p, LogDensities(log_b)), outputs, first, hessians)
+
+    def _prior(self, u: Tensor) -> tuple[float, Tensor]:
+        with torch.enable_grad():
+            u = u.detach().requires_grad_()
+            value = self.log_prior(*self.coordinates.at(u))
+            if not value.requires_grad:
+                return float(value), torch.zeros_like(u)
+            (gradient,) = torch.autograd.grad(value, u, allow_unused=True)
+        return float(value.detach()), torch.zeros_like(u) if gradient is None else gradient
+
+    def _prior_information(self, u: Tensor) -> Tensor:
+        """Return minus the Hessian of the log-prior by central differences, ``(P, P)``; zeros if there is no prior."""
+        information = u.new_zeros(len(u), len(u))
+        for i in self._used_by_prior:
+            step = torch.zeros_like(u)
+            step[i] = STEP
+            information[:, i] = -(self._prior(u + step)[1] - self._prior(u - step)[1]) / (2 * STEP)
+        return 0.5 * (information + information.T)
+
+    @cached_property
+    def _used_by_prior(self) -> list[int]:
+        """The numbers that the log-prior depends on: its gradient there is not zero at one of two places."""
+        at = torch.linspace(0.01, 0.02, self.coordinates.n, dtype=torch.float64)
+        used: list[int] = ((self._prior(at)[1] != 0) | (self._prior(-at)[1] != 0)).nonzero()[:, 0].tolist()
+        return used
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What is added to the linear predictors of N steps in n sequences.
+
+    Attributes:
+        initial: to the logits of first states, ``(n, K)``.
+        transition: to the logits of transitions, ``(N, K, K)``.
+        table: to the output parameters of densities, ``(N, K, L)``; None for nothing.
+    """
+
+    initial: Tensor
+    transition: Tensor
+    table: Tensor | None
+
+
+@dataclass(frozen=True)
+class SequenceSteps:
+    """The steps of one sequence, and the numbers that its probability depends on.
+
+    Attributes:
+        rows: rows of its T steps among those of the batch, ``(T,)``.
+        is_read: columns of the design that are not zero at all of its steps, ``(1 + C,)``.
+        used: places of the p numbers that these columns have, ``(p,)``.
+        places: places of coefficients of these columns among the p numbers.
+    """
+
+    rows: Tensor
+    is_read: Tensor
+    used: Tensor
+    places: Places
+
+
+@dataclass(frozen=True)
+class BatchSteps:
+    """The N steps of a batch.
+
+    Attributes:
+        batch: the sequences.
+        design: ones, then the C inputs of each step, ``(N, 1 + C)``.
+        sequences: the steps of each sequence.
+    """
+
+    batch: PackedBatch
+    design: Tensor
+    sequences: list[SequenceSteps]
+
+    @classmethod
+    def of(cls, batch: PackedBatch, places: Places) -> BatchSteps:
+        """Return the steps of a batch of sequences that are not cut."""
+        assert batch.inputs is not None, "penalised terms are of inputs"
+        inputs = batch.inputs.double()
+        design, sequences = torch.cat([torch.ones_like(inputs[:, :1]), inputs], 1), []
+        for rows in batch.segments.split(torch.arange(len(design))):
+            is_read = (design[rows] != 0).any(0)
+            sequences.append(SequenceSteps(rows, is_read, *places.reading(is_read).renumbered()))
+        return cls(batch, design, sequences)
+
+    def shifts(self, places: Places, covariance: Tensor) -> Iterator[Shift]:
+        """Yield shifts of the linear predictors along the columns of a factor of a covariance of the P numbers.
+
+        The factor is of the rows and columns of the numbers that a sequence depends on, for each sequence by itself.
+        """
+        factors = [_factor(covariance[each.used[:, None], each.used]) for each in self.sequences]
+        n, k = max((factor.shape[1] for factor in factors), default=0), len(places.initial)
+        n_outputs = places.table.shape[1]
+        is_moved = torch.zeros(places.n + 1, dtype=torch.bool)
+        is_moved[: places.n] = covariance.diagonal() > 0
+        moves_table = bool(is_moved[places.table].any())
+        size = max(1, NUMBERS_AT_ONCE // (len(self.design) * k * (k + n_outputs)))
+        for begin in range(0, n, size):
+            m = min(size, n - begin)
+            initial = self.design.new_zeros(m, len(self.sequences), k)
+            transition = self.design.new_zeros(m, len(self.design), k, k)
+            table = self.design.new_zeros(m, len(self.design), k, n_outputs) if moves_table else None
+            for i, (each, factor) in enumerate(zip(self.sequences, factors, strict=True)):
+                along = factor[:, begin : begin + m]
+                padded = torch.cat([along, along.new_zeros(1, along.shape[1])])  # the place -1 is this zero
+                d = self.design[each.rows][:, each.is_read]
+                initial[: along.shape[1], i] = torch.einsum("c,kcm->mk", d[0], padded[each.places.initial])
+                transition[: along.shape[1], each.rows] = torch.einsum(
+                    "tc,ijcm->mtij", d, padded[each.places.transition]
+                )
+                if table is not None:
+                    moved = padded[each.places.table] * each.places.unit.unsqueeze(-1)
+                    table[: along.shape[1], each.rows] = torch.einsum("tc,klcm->mtkl", d, moved)
+            for i in range(m):
+                yield Shift(initial[i], transition[i], None if table is None else table[i])
+
+
+def _factor(matrix: Tensor) -> Tensor:
+    """Return R with ``R R' = matrix``, a positive semi-definite matrix ``(p, p)``, without columns of zeros."""
+    values, vectors = torch.linalg.eigh(matrix)
+    is_positive = values > 1e-14 * values.abs().amax() if len(values) else values > 0
+    result: Tensor = vectors[:, is_positive] * values[is_positive].sqrt()
+    return result
+
+
+@dataclass(frozen=True)
+class _Predicted:
+    """The probabilities and densities of N steps, from which a forward-backward pass runs.
+
+    Attributes:
+        steps: the steps of the batch.
+        trellis: probabilities of transitions at each step, of first states, and densities.
+        outputs: output parameters of the density of each step in each state, ``(N, K, L)``.
+        first: derivatives of log-densities by output parameters, ``(N, K, L)``.
+        second: their second derivatives, ``(N, K, L, L)``, or None.
+    """
+
+    steps: BatchSteps
+    trellis: Trellis
+    outputs: Tensor
+    first: Tensor
+    second: Tensor | None
+
+    def shifted(self, shift: Shift, factor: float, observation: Observation, batch: PackedBatch) -> _Predicted:
+        """Return the same with linear predictors to which ``factor`` times a shift is added, without ``second``.
+
+        Args:
+            shift: the shift.
+            factor: what it is multiplied by.
+            observation: the emission distribution.
+            batch: the sequences.
+        """
+        assert self.trellis.log_transitions is not None
+        log_a = torch.add(self.trellis.log_transitions, shift.transition, alpha=factor).log_softmax(-1)
+        initial = (self.trellis.initial.log() + factor * shift.initial).softmax(-1)
+        trellis = replace(self.trellis, log_transitions=log_a, initial=initial)
+        if shift.table is None:
+            return replace(self, trellis=trellis, second=None)
+        outputs = self.outputs + factor * shift.table
+        log_b, first, _ = density_derivatives(observation, outputs, batch.x, batch.past, second=False)
+        return _Predicted(self.steps, replace(trellis, densities=LogDensities(log_b)), outputs, first, None)
+
+    def posterior(self) -> _Posterior:
+        """Return the results of the forward-backward pass."""
+        ran, log_a = forward_backward_pass(self.trellis), self.trellis.log_transitions
+        assert ran.transitions is not None, "there is a matrix at every step"
+        assert log_a is not None
+        initial = self.trellis.initial.expand(self.steps.batch.segments.n_sequences, -1)
+        of_chain = (ran.gamma.double(), ran.transitions, log_a.exp(), initial)
+        return _Posterior(self.steps, float(ran.log_prob.sum()), *of_chain, self.first, self.second)
+
+
+@dataclass(frozen=True)
+class _Posterior:
+    """The results of one forward-backward pass over a batch of N steps, from which all derivatives follow.
+
+    Attributes:
+        steps: the steps of the batch.
+        value: log-likelihood in nats; -inf if a sequence is impossible.
+        gamma: posterior of states, ``(N, K)``.
+        xi: posterior of transitions into each step, ``(N, K, K)``; zeros in first steps.
+        transition: transition probabilities into each step, ``(N, K, K)``.
+        initial: probabilities of the first state of each of n sequences, ``(n, K)``.
+        first: derivatives of log-densities by output parameters, ``(N, K, L)``.
+        second: their second derivatives, ``(N, K, L, L)``, or None.
+    """
+
+    steps: BatchSteps
+    value: float
+    gamma: Tensor
+    xi: Tensor
+    transition: Tensor
+    initial: Tensor
+    first: Tensor
+    second: Tensor | None
+
+    def value_and_gradient(self, places: Places) -> tuple[float, Tensor]:
+        """Return the log-likelihood times the batch's weight, and its gradient ``(P,)`` by Fisher's identity."""
+        design, batch = self.steps.design, self.steps.batch
+        gradient, rows = design.new_zeros(places.n), batch.segments.first
+        residual = self.xi - self.xi.sum(-1, keepdim=True) * self.transition
+        score = self.gamma.unsqueeze(-1) * self.first
+        for place, values in (
+            (places.transition, (residual.flatten(1).T @ design).view(places.transition.shape)),
+            (places.table, places.unit * (score.flatten(1).T @ design).view(places.table.shape)),
+            (places.initial, (self.gamma[rows] - self.initial).T @ design[rows]),
+        ):
+            gradient.index_add_(0, place[place >= 0], values[place >= 0])
+        return batch.weight * self.value, batch.weight * gradient
+
+    def information(self, places: Places) -> Tensor:
+        """Return minus the Hessian of the log-likelihood times the batch's weight, ``(P, P)``."""
+        information = self._of_densities(places)
+        for number, each in enumerate(self.steps.sequences):
+            information[each.used[:, None], each.used] += self._of_chain(number, each)
+        return 0.5 * self.steps.batch.weight * (information + information.T)
+
+    def _of_densities(self, places: Places) -> Tensor:
+        """Return minus the expected Hessian of the log-densities, ``(P, P)``."""
+        assert self.second is not None
+        information = self.gamma.new_zeros(places.n, places.n)
+        for k, (place, unit) in enumerate(zip(places.table, places.unit, strict=True)):
+            is_free = place >= 0
+            designs = [
+                self.steps.design[:, free] * of_place[free] for free, of_place in zip(is_free, unit, strict=True)
+            ]
+            numbers = is_free.any(1).nonzero()[:, 0].tolist()
+            for a in numbers:
+                for b in numbers:
+                    weights = self.gamma[:, k] * self.second[:, k, a, b]
+                    index = (place[a][is_free[a]][:, None], place[b][is_free[b]][None])
+                    information.index_put_(index, -(designs[a].T * weights) @ designs[b], accumulate=True)
+        return information
+
+    def _of_chain(self, number: int, of: SequenceSteps) -> Tensor:
+        """Return minus the expected Hessian of the chain's log-probabilities, less the variance of the score.
+
+        Args:
+            number: number of the sequence in the batch.
+            of: its steps.
+
+        Returns:
+            What one sequence adds to the information of the p numbers that it depends on, ``(p, p)``.
+        """
+        k, p = self.gamma.shape[1], len(of.used)
+        sums, after = self.gamma.new_zeros(p, p), self.gamma.new_zeros(k, p)  # v of the last step of a part
+        rows = [(of.places.transition[i] >= 0).nonzero(as_tuple=True) for i in range(k)]
+        of_row = [of.places.transition[i][row] for i, row in enumerate(rows)]
+        for part in reversed(of.rows.split(max(1, NUMBERS_AT_ONCE // (k * k * max(1, p))))):
+            design, xi, a = self.steps.design[part][:, of.is_read], self.xi[part], self.transition[part]
+            before = xi.sum(-1)  # of the state at the step before, (T, K)
+            ratio = xi / torch.where(before > 0, before, 1.0).unsqueeze(-1)
+            of_density = self._density_scores(of, part, design)  # (T, K, p)
+            expected, of_moves = ratio @ of_density, []
+            for i, (to, column) in enumerate(rows):
+                minus_p = torch.nn.functional.one_hot(to, k).T - a[:, i, None, to]  # (T, K, q)
+                of_moves.append(minus_p * design[:, None, column])
+                flat = ((before[:, i, None] * a[:, i]).sqrt().unsqueeze(-1) * of_moves[i]).flatten(0, 1)
+                sums[of_row[i][:, None], of_row[i]] += flat.T @ flat
+                expected[:, i, of_row[i]] += torch.einsum("tj,tjq->tq", ratio[:, i], of_moves[i])
+            values = _backward(ratio, expected, after)  # v of the step before the part, then of each of its steps
+            differences = (of_density + values[1:]).unsqueeze(1) - values[:-1].unsqueeze(2)  # (T, K, K, p)
+            for i in range(k):
+                differences[:, i, :, of_row[i]] += of_moves[i]
+            flat = differences.mul_(xi.sqrt().unsqueeze(-1)).flatten(0, 2)
+            sums -= flat.T @ flat
+            after = values[0]
+        to, column = (of.places.initial >= 0).nonzero(as_tuple=True)
+        of_first = design.new_zeros(k, p)
+        minus_p = torch.nn.functional.one_hot(to, k).T - self.initial[number, to]
+        of_first[:, of.places.initial[to, column]] = minus_p * design[0, column]
+        flat = self.initial[number].sqrt().unsqueeze(-1) * of_first
+        sums += flat.T @ flat
+        gamma, total = self.gamma[of.rows[0]], of_first + of_density[0] + values[1]
+        flat = gamma.sqrt().unsqueeze(-1) * (total - gamma @ total)
+        return sums - flat.T @ flat
+
+    def _density_scores(self, of: SequenceSteps, part: Tensor, design: Tensor) -> Tensor:
+        """Return the derivatives of the log-densities of some steps by the p numbers of a sequence, ``(T, K, p)``."""
+        k = self.gamma.shape[1]
+        scores = design.new_zeros(len(part), k, len(of.used))
+        for i in range(k):
+            which, column = (of.places.table[i] >= 0).nonzero(as_tuple=True)
+            values = self.first[part][:, i, which] * design[:, column] * of.places.unit[i][which, column]
+            scores[:, i].index_add_(1, of.places.table[i][which, column], values)
+        return scores
+
+
+def _backward(ratio: Tensor, expected: Tensor, after: Tensor) -> Tensor:
+    """Return ``v_t-1 = expected_t + ratio_t v_t`` for T steps, and ``after``, v of the last step, ``(T + 1, K, p)``.
+
+    Args:
+        ratio: ``p(z_t = j | z_t-1 = i, x)``, ``(T, K, K)``.
+        expected: expected score of each step given the state before, ``(T, K, p)``.
+        after: expected scores of all later steps given the last state, ``(K, p)``.
+    """
+    values = torch.cat([expected, after[None]])
+    arrays, ratios = values.numpy(), ratio.numpy()
+    for t in range(len(ratios) - 1, -1, -1):
+        arrays[t] += ratios[t] @ arrays[t + 1]
+    return values
+
+
+def density_derivatives(
+    observation: Observation, parameters: Tensor, x: Tensor, past: Tensor | None, *, second: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return log-densities ``(N, K)``, their derivatives by output parameters ``(N, K, L)``, and second derivatives.
+
+    Args:
+        observation: the emission distribution.
+        parameters: output parameters of each frame and state, ``(N, K, L)``.
+        x: encoded frames, ``(N, D)``, or symbols, ``(N,)``.
+        past: the steps before each frame, ``(N, p, D)``, or None.
+        second: True to return second derivatives too, ``(N, K, L, L)``, else None in their place.
+    """
+    frames = x.double() if x.is_floating_point() else x
+    before = None if past is None else past.double().unsqueeze(1)
+    with torch.enable_grad():
+        parameters = parameters.detach().requires_grad_()
+        log_prob = observation.log_prob(parameters, frames.unsqueeze(1), before)
+        (first,) = torch.autograd.grad(log_prob.sum(), parameters, create_graph=second)
+        if not second:
+            return log_prob.detach(), first, None
+        rows = [
+            torch.autograd.grad(first[..., i].sum(), parameters, retain_graph=True, materialize_grads=True)[0]
+            if first.requires_grad
+            else torch.zeros_like(first)
+            for i in range(parameters.shape[-1])
+        ]
+    return log_prob.detach(), first.detach(), torch.stack(rows, -2).detach()

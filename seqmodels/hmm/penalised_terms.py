@@ -1,0 +1,208 @@
+"""Penalised terms of inputs: their coefficients among the parameters of a model, and the table of their variances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.coordinates import Coordinates
+from seqmodels.hmm.corpus import Corpus
+from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.emissions.given_inputs import regressed_columns
+from seqmodels.hmm.learning.given_inputs import InputOptions, PenalisedColumns
+from seqmodels.hmm.learning.marginal_likelihood import MarginalLikelihood, Maximum
+from seqmodels.hmm.observed_information import ExactObjective
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.standard_errors import FitObjective, Penalty
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAMES = {"transition": "transitions", "emission": "emissions", "start": "first_state"}  # as in ChainInputEffects
+COLUMNS: dict[str, Any] = {
+    "part": object,
+    "state": "int64",
+    "feature": object,
+    "term": object,
+    "sd": float,
+    "edf": float,
+}
+SLOPES = {"transition": "transition_slopes", "emission": "table_slopes", "start": "initial_slopes"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """The coefficients of one term in one regression, which have one variance.
+
+    Attributes:
+        term: the term.
+        index: the regression: the two states of a transition, state and place of an output parameter, or a first state.
+        places: places of the coefficients among the unconstrained numbers, ``(Q,)``.
+        unit: change of a coefficient with its number.
+    """
+
+    term: PenalisedColumns
+    index: tuple[int, ...]
+    places: Tensor
+    unit: float
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """The coefficients on inputs among the P unconstrained numbers u of a model with penalised terms.
+
+    Attributes:
+        blocks: blocks of coefficients with one variance.
+        base: slope of each number at ``u = 0``, divided by its unit, ``(P,)``; zero for numbers that are no slopes.
+    """
+
+    blocks: list[Block]
+    base: Tensor
+
+    @classmethod
+    def of(cls, coordinates: Coordinates, options: InputOptions) -> Coefficients:
+        """Return the coefficients of a model.
+
+        Args:
+            coordinates: the map from the unconstrained numbers to parameters.
+            options: the terms of each part of the model.
+        """
+        places, base = coordinates.places, torch.zeros(coordinates.n, dtype=torch.float64)
+        unit = torch.ones_like(base)
+        for part, slopes in zip(SLOPES, coordinates.parameters.slopes, strict=True):
+            if slopes is not None:
+                is_free = places[SLOPES[part]] >= 0
+                unit[places[SLOPES[part]][is_free]] = coordinates.units[SLOPES[part]][is_free]
+                base[places[SLOPES[part]][is_free]] = (slopes / coordinates.units[SLOPES[part]])[is_free]
+        blocks = []
+        for term in options.terms:
+            of_columns = places[SLOPES[term.part]][..., list(term.columns)]  # (..., Q)
+            for i in (of_columns >= 0).all(-1).nonzero().tolist():
+                each = of_columns[tuple(i)]
+                blocks.append(Block(term, tuple(i), each, float(unit[each[0]])))
+        return cls(blocks, base)
+
+    def penalty(self, sds: Sequence[float]) -> Penalty:
+        """Return the penalty of the numbers, given the standard deviation of the coefficients of each block."""
+        precision = torch.zeros_like(self.base)
+        for block, sd in zip(self.blocks, sds, strict=True):
+            precision[block.places] = (block.unit / sd) ** 2
+        return Penalty(precision, self.base)
+
+
+def exact_objective(objective: FitObjective, emission: Emission, corpus: Corpus, n_inputs: int) -> ExactObjective:
+    """Return the objective of ``fit`` with exact second derivatives.
+
+    Args:
+        objective: the objective, with its coordinates and its prior.
+        emission: the emission of the states.
+        corpus: the training data, in float64.
+        n_inputs: number of columns that the model reads.
+    """
+    prior = objective.prior
+
+    def log_prior(parameters: Parameters, table: Tensor) -> Tensor:
+        of_tables = prior.emission.log_prior(table) + prior.pseudocount.log_prior(parameters)
+        return of_tables + prior.inputs.log_prior(parameters)
+
+    whole = replace(corpus, has_one_matrix=False).batches  # sequences that are not cut into segments
+    return ExactObjective(objective.coordinates, emission, whole, log_prior, n_inputs)
+
+
+def marginal_likelihood(
+    objective: ExactObjective, options: InputOptions, *, restricted: bool
+) -> tuple[MarginalLikelihood, list[Block]]:
+    """Return the marginal likelihood of the variances of all terms, and the blocks of coefficients that have them.
+
+    Args:
+        objective: the objective of ``fit``.
+        options: the terms of each part of the model.
+        restricted: True to integrate out all coefficients of the regressions that have terms, intercepts too; False for
+            penalised coefficients alone.
+    """
+    places, emission = objective.coordinates.places, objective.emission
+    coefficients = Coefficients.of(objective.coordinates, options)
+    inner = [block.places for block in coefficients.blocks]
+    at_zero = {"transition": places["rows"], "start": places["initial"], "emission": places["table"]}
+    for part in {term.part for term in options.terms} if restricted else ():
+        of_part, intercepts = places[SLOPES[part]], at_zero[part]
+        if part == "emission":
+            intercepts = intercepts[:, regressed_columns(emission).places]
+        inner += [of_part[of_part >= 0], intercepts[intercepts >= 0]]
+    of_blocks = [block.places for block in coefficients.blocks]
+    return MarginalLikelihood(
+        objective, of_blocks, torch.unique(torch.cat(inner)), coefficients.base
+    ), coefficients.blocks
+
+
+def terms_table(
+    blocks: Sequence[Block], maximum: Maximum, emission: Emission, scale: Tensor, labels: Sequence[Any]
+) -> pd.DataFrame:
+    """Return a data frame with a row for each term in each regression.
+
+    Args:
+        blocks: the blocks of coefficients.
+        maximum: their precisions and effective degrees of freedom.
+        emission: the emission of the states.
+        scale: factor from encoded to raw units of each feature, ``(D,)``.
+        labels: names of features or symbols.
+    """
+    rows: list[tuple[Any, ...]] = []
+    for block, log_precision, edf in zip(blocks, maximum.log_precision.tolist(), maximum.edf.tolist(), strict=True):
+        sd, feature = block.unit * float(np.exp(-0.5 * log_precision)), None
+        state = block.index[0]
+        if block.term.part == "transition":
+            feature = block.index[1]
+        elif block.term.part == "emission":
+            regression = regressed_columns(emission)
+            location = regression.places.index(block.index[1])
+            feature, sd = regression.labels(labels)[location], sd * float(regression.units(scale)[location])
+        rows.append((NAMES[block.term.part], state, feature, block.term.label, sd, edf + len(block.term.linear)))
+    columns = zip(*rows, strict=True) if rows else ((),) * len(COLUMNS)
+    return terms_from_arrays(dict(zip(COLUMNS, map(list, columns), strict=True)))
+
+
+def encoded_sds(terms: pd.DataFrame, blocks: Sequence[Block], emission: Emission, scale: Tensor) -> list[float]:
+    """Return the standard deviation of the coefficients of each block in encoded units, from the table of terms.
+
+    Args:
+        terms: the table, as ``terms_table`` returns it.
+        blocks: the blocks of coefficients, in the order of its rows.
+        emission: the emission of the states.
+        scale: factor from encoded to raw units of each feature, ``(D,)``.
+    """
+    units = [
+        float(regressed_columns(emission).units(scale)[regressed_columns(emission).places.index(block.index[1])])
+        if block.term.part == "emission"
+        else 1.0
+        for block in blocks
+    ]
+    return [sd / unit for sd, unit in zip(terms["sd"].tolist(), units, strict=True)]
+
+
+def terms_arrays(terms: pd.DataFrame) -> dict[str, Any]:
+    """Return the columns of the table of terms, in the form in which a file stores them."""
+    return {name: terms[name].tolist() for name in COLUMNS}
+
+
+def terms_from_arrays(arrays: Any) -> pd.DataFrame:
+    """Return the table of terms that ``terms_arrays`` turned into ``arrays``; without rows for None.
+
+    Raises:
+        ValueError: they are not what ``terms_arrays`` returns.
+    """
+    import pandas as pd
+
+    if arrays is None:
+        arrays = {name: [] for name in COLUMNS}
+    if not isinstance(arrays, dict) or arrays.keys() != set(COLUMNS):
+        raise ValueError(f"the terms of an HMM have {', '.join(COLUMNS)}; the file has others")
+    table = pd.DataFrame({name: pd.Series(arrays[name], dtype=dtype) for name, dtype in COLUMNS.items()})
+    if not (np.isfinite(table[["sd", "edf"]]).all(axis=None) and (table["sd"] > 0).all()):
+        raise ValueError("the standard deviations of terms should be positive, and all numbers finite")
+    return table

@@ -1,0 +1,320 @@
+"""Penalised terms beside the linear mixed model in closed form, figures of R, and a plain program for a chain."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from scipy.special import gammaln, log_softmax, logsumexp
+
+import seqmodels as sm
+from seqmodels.encodings.raw_data import Data
+from seqmodels.hmm import ChainInputEffects, RandomEffect, Smooth
+from seqmodels.hmm.learning.marginal_likelihood import MarginalLikelihood
+from seqmodels.hmm.observed_information import ExactObjective
+from seqmodels.hmm.penalised_terms import exact_objective, marginal_likelihood
+from seqmodels.hmm.standard_errors import FitObjective, hessian
+
+
+@cache
+def of_r() -> dict[str, np.ndarray]:
+    """Data that R was given too: ``y`` on ``x``, ``y2`` on groups ``g``, ``y3`` on hours ``h``, counts on ``g``."""
+    rng, n = np.random.default_rng(0), 300
+    x = rng.uniform(0, 10, n)
+    y = np.sin(x) * 2 + 0.3 * x + rng.normal(size=n) * 0.7
+    g = rng.integers(0, 15, n).astype(float)
+    b = rng.normal(size=15) * 0.8
+    y2 = 1 + b[g.astype(int)] + rng.normal(size=n) * 0.5
+    h = rng.uniform(0, 24, n)
+    y3 = np.cos(2 * np.pi * h / 24) + rng.normal(size=n)
+    counts = rng.poisson(np.exp(0.5 + b[g.astype(int)]))
+    return {"x": x, "y": y, "g": g, "y2": y2, "h": h, "y3": y3, "counts": counts}
+
+
+def one_state(y: np.ndarray, u: np.ndarray, term: Any, **options: Any) -> tuple[sm.HMM, sm.Sequences]:
+    restricted, others = options.pop("restricted", True), {"observation": sm.GaussianMixture(1)} | options
+    X = sm.Sequences([y[:, None].astype(float)], inputs=[u], input_names=["u"])
+    effects = ChainInputEffects(emissions=[term], restricted=restricted)
+    return sm.HMM(1, input_effects=effects, dtype="float64", **others).fit(X), X
+
+
+def fixed_and_random(model: sm.HMM, X: sm.Sequences) -> tuple[np.ndarray, np.ndarray]:
+    assert model.input_scaling_ is not None
+    (columns,) = model.input_scaling_.encode(X)
+    is_linear = bool(model._terms[0].linear)
+    return np.concatenate([np.ones((len(columns), 1)), columns[:, :is_linear]], 1), columns[:, 1:]
+
+
+def reml(y: np.ndarray, fixed: np.ndarray, random: np.ndarray) -> tuple[float, float, np.ndarray]:
+    """σ, τ and fitted values of ``y = X β + Z b + e`` at the maximum of the restricted likelihood, in closed form."""
+
+    def loss(log_sd: np.ndarray) -> float:
+        V = np.exp(2 * log_sd[0]) * np.eye(len(y)) + np.exp(2 * log_sd[1]) * random @ random.T
+        inverse = np.linalg.inv(V)
+        information = fixed.T @ inverse @ fixed
+        residual = y - fixed @ np.linalg.solve(information, fixed.T @ inverse @ y)
+        log_dets = np.linalg.slogdet(V)[1] + np.linalg.slogdet(information)[1]
+        return float(log_dets + residual @ inverse @ residual)
+
+    sigma, tau = np.exp(minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}).x)
+    design = np.concatenate([fixed, random], 1)
+    penalty = np.repeat([0.0, (sigma / tau) ** 2], [fixed.shape[1], random.shape[1]])
+    return sigma, tau, design @ np.linalg.solve(design.T @ design + np.diag(penalty), design.T @ y)
+
+
+@pytest.mark.parametrize(
+    ("y", "u", "term"), [("y2", "g", RandomEffect("u")), ("y", "x", Smooth("u")), ("y3", "h", Smooth("u", period=24))]
+)
+def test_a_gaussian_regression_is_the_linear_mixed_model(y: str, u: str, term: Any) -> None:
+    model, X = one_state(of_r()[y], of_r()[u], term)
+    fixed, random = fixed_and_random(model, X)
+    sigma, tau, fitted = reml(of_r()[y], fixed, random)
+    np.testing.assert_allclose(np.sqrt(model.covariances_.item()), sigma, rtol=1e-4)
+    np.testing.assert_allclose(model.terms_["sd"], tau, rtol=1e-3)
+    by_model = model.means_.item() + model.input_scaling_.encode(X)[0] @ (
+        model.emission_slopes_[0, 0] * model.input_scaling_.units
+    )
+    np.testing.assert_allclose(by_model, fitted, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("y", "u", "term", "options", "sigma", "sd", "edf"),
+    [  # lme4::lmer(y2 ~ (1 | g))
+        ("y2", "g", RandomEffect("u"), {}, 0.4554643, 0.9303830, None),
+        # mgcv::gam(y ~ s(x, bs = "ps", k = 10), method = "REML", knots = equidistant over the range of x)
+        ("y", "x", Smooth("u"), {}, 0.6835171, None, 7.328493),
+        # mgcv::gam(y3 ~ s(h, bs = "cp", k = 10), method = "REML", knots = list(h = c(0, 24)))
+        ("y3", "h", Smooth("u", period=24), {}, 1.019378, None, 4.197078),
+        # glmmTMB::glmmTMB(counts ~ (1 | g), family = poisson)
+        ("counts", "g", RandomEffect("u"), {"observation": sm.Poisson(), "restricted": False}, None, 0.9332773, None),
+    ],
+)
+def test_figures_are_those_of_r(
+    y: str, u: str, term: Any, options: Any, sigma: float | None, sd: float | None, edf: float | None
+) -> None:
+    model, _ = one_state(of_r()[y], of_r()[u], term, **options)
+    if sigma is not None:
+        np.testing.assert_allclose(np.sqrt(model.covariances_.item()), sigma, rtol=2e-5)
+    if sd is not None:
+        np.testing.assert_allclose(model.terms_["sd"], sd, rtol=2e-5)
+    if edf is not None:
+        np.testing.assert_allclose(model.terms_["edf"], edf, rtol=2e-5)
+
+
+def test_the_objective_of_counts_is_their_log_likelihood_by_laplace() -> None:
+    """glmmTMB's -479.0801, and a plain program: each group's integral by its own mode and curvature."""
+    data = of_r()
+    model, _ = one_state(data["counts"], data["g"], RandomEffect("u"), observation=sm.Poisson(), restricted=False)
+    b0, sd, total = float(np.log(model.rates_.item())), float(model.terms_["sd"].iloc[0]), 0.0
+    for g in range(15):
+        x = data["counts"][data["g"] == g]
+
+        def minus(b: np.ndarray, x: np.ndarray = x) -> float:
+            log_p = x * (b0 + b[0]) - np.exp(b0 + b[0]) - gammaln(x + 1)
+            return float(-log_p.sum() + 0.5 * (b[0] / sd) ** 2 + np.log(sd))
+
+        mode = minimize(minus, np.zeros(1), options={"gtol": 1e-10}).x
+        total -= minus(mode) + 0.5 * np.log(len(x) * np.exp(b0 + mode[0]) + 1 / sd**2)
+    objective = 300 * model.history_["objective"].iloc[-1]
+    np.testing.assert_allclose([objective, objective], [total, -479.0801], rtol=1e-6)
+
+
+# -- chains ------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def animals() -> sm.Sequences:
+    rng, items, inputs = np.random.default_rng(1), [], []
+    for animal, effect in enumerate(rng.normal(size=(6, 2))):
+        z, hour = 0, np.arange(80) % 24.0
+        states = []
+        for t in range(80):
+            states.append(z := 1 - z if rng.random() < 1 / (1 + np.exp(2 - effect[z] - np.sin(hour[t] / 4))) else z)
+        items.append(3.0 * np.array(states)[:, None] + rng.normal(size=(80, 1)))
+        inputs.append(np.stack([np.full(80, float(animal)), hour], 1))
+    flat = np.concatenate(items)  # standardised, so that encoded values are raw ones
+    items = [(x - flat.mean()) / flat.std() for x in items]
+    return sm.Sequences(items, inputs=inputs, input_names=["animal", "hour"])
+
+
+TERMS = ChainInputEffects(
+    transitions=[RandomEffect("animal"), Smooth("hour", period=24, n_splines=6)],
+    emissions=[RandomEffect("animal")],
+)
+
+
+@cache
+def fitted(effects: ChainInputEffects = TERMS) -> sm.HMM:
+    observation = sm.GaussianMixture(1)
+    return sm.HMM(2, observation=observation, n_init=1, dtype="float64", input_effects=effects).fit(animals())
+
+
+def objectives(model: sm.HMM) -> tuple[FitObjective, ExactObjective, MarginalLikelihood]:
+    examples = model._setting().examples(Data.of(animals()))
+    objective, _, _ = model._objective_at(examples)
+    chain = model._fitted_chain
+    emission = model._emission_of(chain)
+    corpus = chain.corpus(examples, emission, torch.device("cpu"), torch.float64)
+    exact = exact_objective(objective, emission, corpus, chain.inputs.n_inputs)
+    return objective, exact, marginal_likelihood(exact, chain.inputs, restricted=True)[0]
+
+
+def test_the_information_is_minus_the_hessian() -> None:
+    objective, exact, _ = objectives(fitted())
+    u = 0.1 * torch.randn(objective.coordinates.n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    plain = FitObjective(
+        *(getattr(objective, name) for name in ("coordinates", "prior", "batches", "log_prob", "refuse"))
+    )
+    value, gradient, information = exact.derivatives(u)
+    expected_value, expected = plain.value_and_gradient(u)
+    np.testing.assert_allclose(value, expected_value, rtol=1e-12)
+    torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(information, -hessian(plain.gradient, u), rtol=1e-6, atol=1e-5)
+
+
+def test_the_gradient_of_the_marginal_likelihood_is_its_difference() -> None:
+    _, exact, marginal = objectives(fitted())
+    generator = torch.Generator().manual_seed(0)
+    u = torch.zeros(exact.coordinates.n, dtype=torch.float64)
+    n_outer, n_blocks = len(marginal.outer), len(marginal.blocks)
+    at = torch.cat([u[marginal.outer], 1 + 0.3 * torch.randn(n_blocks, dtype=torch.float64, generator=generator)])
+    _, gradient = marginal.value_and_gradient(at, u)
+    differences = torch.empty(n_outer + n_blocks, dtype=torch.float64)
+    for i in range(len(at)):
+        step = torch.zeros_like(at)
+        step[i] = 1e-4
+        up, down = (marginal.value_and_gradient(at + sign * step, u)[0] for sign in (1, -1))
+        differences[i] = (up - down) / 2e-4
+    torch.testing.assert_close(gradient, differences, rtol=1e-5, atol=1e-5)
+
+
+def plain_log_prob(theta: np.ndarray) -> float:
+    """log p(x) of all animals, given logit of the first state, two intercepts, two by six effects, means, log-sds."""
+    first, intercept, effects = theta[0], theta[1:3], theta[3:15].reshape(2, 6)
+    means, sds, x = theta[15:17], np.exp(theta[17:19]), np.stack(list(animals()))  # (6, 80, 1)
+    log_b = -0.5 * ((x - means) / sds) ** 2 - np.log(sds) - 0.5 * np.log(2 * np.pi)  # (6, 80, 2)
+    leave = intercept[:, None] + effects
+    zero = np.zeros(6)
+    log_a = log_softmax(np.array([[zero, leave[0]], [leave[1], zero]]).transpose(2, 0, 1), 2)  # (6, 2, 2)
+    log_alpha = log_softmax(np.array([0.0, first])) + log_b[:, 0]
+    for t in range(1, 80):
+        log_alpha = logsumexp(log_alpha[:, :, None] + log_a, 1) + log_b[:, t]
+    return float(logsumexp(log_alpha, 1).sum())
+
+
+def test_the_objective_of_a_chain_is_the_criterion_of_a_plain_program() -> None:
+    """Random effects of animals on two transitions: the mode by BFGS, and a numerical Hessian of the inner numbers."""
+    model = fitted(ChainInputEffects(transitions=[RandomEffect("animal")]))
+    p, slopes = model.parameters_, model.transition_slopes_[:, :, 1:]
+    initial = np.log(model.initial_.clip(1e-300))
+    odds = np.log([p.transition[0, 1] / p.transition[0, 0], p.transition[1, 0] / p.transition[1, 1]])
+    effects = np.stack([slopes[0, 1], slopes[1, 0]])
+    sds = np.sqrt(model.covariances_.ravel())
+    theta = np.concatenate([[initial[1] - initial[0]], odds, effects.ravel(), model.means_.ravel(), np.log(sds)])
+    inner, sd = np.arange(1, 15), model.terms_["sd"].to_numpy().repeat(6)
+
+    def minus(free: np.ndarray) -> float:
+        whole = theta.copy()
+        whole[inner] = free
+        return -plain_log_prob(whole) + 0.5 * float(np.sum((free[2:] / sd) ** 2))
+
+    mode = minimize(minus, theta[inner], options={"gtol": 1e-7}).x
+    np.testing.assert_allclose(mode, theta[inner], atol=1e-4)
+    steps, H = 1e-3 * np.eye(len(inner)), np.empty((len(inner), len(inner)))
+    for i, j in np.ndindex(H.shape):
+        signs = [(1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1)]
+        H[i, j] = sum(c * minus(mode + a * steps[i] + b * steps[j]) for a, b, c in signs) / 4e-6
+    criterion = -minus(mode) - np.log(sd).sum() - 0.5 * np.linalg.slogdet(H)[1] + np.log(2 * np.pi)
+    np.testing.assert_allclose(480 * model.history_["objective"].iloc[-1], criterion, rtol=1e-6)
+
+
+def test_scores_streams_files_and_forecasts_agree(tmp_path: Path) -> None:
+    model, X = fitted(), animals()
+    steps = model.log_prob_steps(X)
+    stream = model.stream()
+    assert X.inputs is not None
+    streamed = [stream.update(x, inputs=u) for x, u in zip(X[2], X.inputs[2], strict=True)]
+    np.testing.assert_allclose(streamed, steps[2], atol=1e-10)
+    model.save(tmp_path / "terms.safetensors")
+    loaded = sm.load(tmp_path / "terms.safetensors")
+    np.testing.assert_array_equal(loaded.log_prob(X), model.log_prob(X))
+    assert loaded.terms_.equals(model.terms_)
+    assert model.n_parameters_ == loaded.n_parameters_ > 10
+    ahead = [{"animal": [float(i)] * 3, "hour": [8.0, 9.0, 10.0]} for i in range(6)]
+    np.testing.assert_array_equal(
+        loaded.forecast(X, 3, inputs=ahead).frame["mean"], model.forecast(X, 3, inputs=ahead).frame["mean"]
+    )
+    assert model.sample(1, inputs={"animal": np.zeros(5), "hour": np.arange(5.0)})[0].shape == (5, 1)
+    assert len(model.decode(X)) == 6
+    clone = model.clone()
+    assert clone.input_effects.transitions == model.input_effects.transitions
+
+
+def test_a_ridge_is_of_slopes_without_a_penalty_alone() -> None:
+    effects = ChainInputEffects(transitions=[RandomEffect("animal")], ridge=100.0)
+    plain = fitted(ChainInputEffects(transitions=[RandomEffect("animal")]))
+    np.testing.assert_allclose(fitted(effects).terms_["sd"], plain.terms_["sd"], rtol=1e-6)
+
+
+def test_a_new_group_has_the_effect_of_zero() -> None:
+    model = fitted(ChainInputEffects(transitions=[RandomEffect("animal")]))
+    np.testing.assert_allclose(model.transition_at({"animal": [99.0]})[0], model.transition_, atol=1e-12)
+
+
+def test_missing_values_are_summed_out() -> None:
+    items = [np.where(np.arange(80)[:, None] % 7 == 3, np.nan, x) for x in animals()]
+    X = sm.Sequences(items, inputs=animals().inputs, input_names=["animal", "hour"])
+    model = sm.HMM(2, observation=sm.GaussianMixture(1), n_init=1, dtype="float64", input_effects=TERMS).fit(X)
+    assert np.isfinite(model.log_prob(X)).all()
+    near = fitted()
+    np.testing.assert_allclose(model.terms_["sd"].iloc[0], near.terms_["sd"].iloc[0], rtol=0.5)
+
+
+@pytest.mark.filterwarnings("ignore:50% of the frames are exact copies")
+def test_weights_count_sequences_twice() -> None:
+    X = animals()
+    options: dict[str, Any] = {"observation": sm.GaussianMixture(1), "n_init": 1, "dtype": "float64"}
+    effects = ChainInputEffects(transitions=[RandomEffect("animal")])
+    twice = sm.HMM(2, input_effects=effects, **options).fit(sm.Sequences.joined([X, X]))
+    weighted = sm.HMM(2, input_effects=effects, **options).fit(X, sample_weight=np.full(6, 2.0))
+    np.testing.assert_allclose(weighted.terms_["sd"], twice.terms_["sd"], rtol=1e-4)
+
+
+def test_standard_errors_have_the_effects_of_groups() -> None:
+    model = fitted(ChainInputEffects(transitions=[RandomEffect("animal")]))
+    rows = model.standard_errors(animals())
+    effects = rows[(rows["name"] == "transition_slopes") & (rows["state"] == 0)]
+    assert effects["feature"].tolist() == [(1, f"animal={i}") for i in range(6)]
+    assert (effects["standard_error"] < 1.1 * model.terms_["sd"].iloc[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (sm.HMM(2, input_effects=TERMS, algorithm="gradient"), "algorithm='gradient'"),
+        (sm.HMM(2, input_effects=TERMS, start="stationary"), "stationary"),
+        (sm.hmm.HSMM(2, input_effects=TERMS), "pass them to an HMM"),
+        (sm.hmm.PosteriorHMM(sm.HMM(2, input_effects=TERMS)), "no posterior is drawn"),
+        (sm.Mixture([sm.HMM(2, input_effects=TERMS, n_init=1), sm.HMM(2)]), "leave it out of members of a Mixture"),
+    ],
+)
+def test_what_does_not_go_with_terms_is_refused(model: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        model.fit(animals())
+
+
+def test_parts_known_states_and_missing_inputs_are_refused() -> None:
+    with pytest.raises(ValueError, match="all sequences at once"):
+        fitted().clone().partial_fit(animals())
+    with pytest.raises(ValueError, match="leave states out"):
+        fitted().clone().fit(animals(), states=[np.zeros(80, int)] * 6)
+    with pytest.raises(ValueError, match="the model reads the inputs"):
+        fitted().log_prob(sm.Sequences([np.zeros((3, 1))]))
+    with pytest.raises(ValueError, match="cannot be continued"):
+        copy.copy(fitted()).set_params(warm_start=True).fit(animals())
