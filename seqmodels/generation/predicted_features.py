@@ -25,7 +25,7 @@ from seqmodels.generation.feature_distributions import (
     JoinedFeatures,
     PowerFeatures,
 )
-from seqmodels.observations import Columns, GaussianMixture, Observation
+from seqmodels.observations import AutoregressiveGaussian, Columns, GaussianMixture, Observation
 
 
 def feature_distributions(
@@ -169,6 +169,12 @@ def _of_observation(
     components = _components(observation, output_parameters, shift, scale)
     if components is not None:
         return components.mixture(log_weights)
+    if isinstance(observation, AutoregressiveGaussian):
+        of_t = observation.marginals(output_parameters, log_weights, past, len(shift))
+        if of_t is not None:
+            family, table, log_weights = of_t
+            units = shift.double().cpu().numpy()[None], scale.double().cpu().numpy()[None]
+            return DensityFeatures(family, table.cpu(), log_weights.exp().cpu().numpy(), *units)
     gaussian = _of_gaussians(
         observation.distribution(output_parameters, log_weights=log_weights, past=past, shift=shift, scale=scale)
     )
