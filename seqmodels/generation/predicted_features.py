@@ -24,6 +24,7 @@ from seqmodels.generation.feature_distributions import (
     GridFeatures,
     JoinedFeatures,
     PowerFeatures,
+    StudentFeatures,
 )
 from seqmodels.observations import AutoregressiveGaussian, Columns, GaussianMixture, Observation
 
@@ -121,7 +122,8 @@ def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) ->
         at = np.cumsum([group.n_features for group in encoded.groups])[:-1]
         parts = zip(encoded.groups, np.split(shift, at, axis=1), np.split(scale, at, axis=1), strict=True)
         return _joined([_raw(*each) for each in parts])
-    return encoded.moved(shift, scale) if isinstance(encoded, GaussianFeatures | DensityFeatures) else None
+    is_of_reals = isinstance(encoded, GaussianFeatures | StudentFeatures | DensityFeatures)
+    return encoded.moved(shift, scale) if is_of_reals else None
 
 
 def _powered(features: FeatureDistributions, powers: np.ndarray) -> FeatureDistributions:
@@ -172,9 +174,9 @@ def _of_observation(
     if isinstance(observation, AutoregressiveGaussian):
         of_t = observation.marginals(output_parameters, log_weights, past, len(shift))
         if of_t is not None:
-            family, table, log_weights = of_t
-            units = shift.double().cpu().numpy()[None], scale.double().cpu().numpy()[None]
-            return DensityFeatures(family, table.cpu(), log_weights.exp().cpu().numpy(), *units)
+            log_weights, loc, deviation, degrees = (each.double().cpu() for each in of_t)
+            loc, deviation = (each.numpy() for each in (shift.cpu() + scale.cpu() * loc, scale.cpu() * deviation))
+            return StudentFeatures(log_weights.exp().numpy(), loc, deviation, degrees.numpy())
     gaussian = _of_gaussians(
         observation.distribution(output_parameters, log_weights=log_weights, past=past, shift=shift, scale=scale)
     )

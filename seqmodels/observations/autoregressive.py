@@ -17,9 +17,6 @@ from seqmodels.common.parameters import Floor, NotNegativeFloat, PositiveInt, re
 from seqmodels.observations import gaussian, multivariate_t
 from seqmodels.observations.base import FullConditionals, Observation, full_conditionals_of_mixture
 from seqmodels.observations.gaussian_mixture import BACKGROUND_COVARIANCE
-from seqmodels.observations.student_t import MOST_DEGREES, StudentT
-
-SMALLEST_SCALE = 1e-100  # below every scale of a predicted feature
 
 
 class Conditional(NamedTuple):
@@ -277,9 +274,9 @@ class AutoregressiveGaussian(Observation):
             mean, _, covariance = self._predicted(output_parameters, history.double(), uncertain.double())
             if spread is not None:
                 noise = self._covariance(self.unpack(output_parameters.double(), size)[2], size)
-                wider = torch.where(spread.is_t, torch.expm1(spread.log_factor), 0.0)
-                covariance = covariance + wider[..., None, None] * noise
-                spread = spread._replace(log_factor=torch.zeros_like(spread.log_factor))
+                more = torch.where(spread.is_t, spread.factor - 1, 0.0)
+                covariance = covariance + more[..., None, None] * noise
+                spread = spread._replace(factor=torch.ones_like(spread.factor))
             shape = gaussian.shape_of_covariance(0.5 * (covariance + covariance.mT))
             return Conditional(mean, shape, "full", spread)
         coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
@@ -298,13 +295,27 @@ class AutoregressiveGaussian(Observation):
         """
         n, degrees, root = self.posterior(output_parameters, history.shape[-1] // self.order)
         has_past = ~torch.isnan(history).any(-1)
-        regressors = pad(torch.where(has_past.unsqueeze(-1), history, 0.0), (0, 1), value=1.0)
-        leverage = torch.einsum("...ij,...j->...i", root, regressors.to(root.dtype)).square().sum(-1)
+        regressors = pad(torch.where(has_past.unsqueeze(-1), history, 0.0), (0, 1), value=1.0).to(root.dtype)
+        leverage = torch.einsum("...ij,...j->...i", root, regressors).square().sum(-1)
         if uncertain is not None:
             of_past = root[..., :-1]
             leverage = leverage + (of_past @ uncertain.to(root.dtype) * of_past).sum((-1, -2))
-        log_factor = (n / degrees).log() + torch.log1p(leverage)
-        return multivariate_t.Spread(degrees.double(), log_factor, has_past)
+        return multivariate_t.Spread(degrees.double(), n / degrees * (1 + leverage), has_past)
+
+    def variance_factor(self, output_parameters: Tensor, history: Tensor, uncertain: Tensor) -> Tensor | None:
+        """Return by how much innovations vary more than their estimated covariance says, ``(...)``; None if they do not.
+
+        Under ``predictive="posterior"`` it is the mean of ``n / (ν - 2) (1 + zᵀ (ZᵀZ)⁻¹ z)`` over pasts.
+
+        Args:
+            output_parameters: the P parameters of the regression, ``(P,)``.
+            history: means of the last p steps of D features, oldest first, ``(..., pD)``.
+            uncertain: covariances of the last p steps, ``(..., pD, pD)``.
+        """
+        if self.predictive != "posterior":
+            return None
+        degrees, factor, _ = self._spread(output_parameters, history, uncertain)
+        return factor * degrees / (degrees - 2)
 
     # -- missing values of the past ------------------------------------------------------------------------
 
@@ -506,7 +517,7 @@ class AutoregressiveGaussian(Observation):
 
         mean, shape, covariance_type, spread = self._conditional(output_parameters, len(shift), past)
         assert spread is not None, "there are t densities"
-        loc, wider = shift + scale * mean, torch.where(spread.is_t, 0.5 * spread.log_factor, 0.0).exp().to(mean)
+        loc, wider = shift + scale * mean, torch.where(spread.is_t, spread.factor, 1.0).sqrt().to(mean)
         if covariance_type == "diag":
             factor = wider.unsqueeze(-1) * scale * gaussian.variances_of_shape(shape, self.min_covariance).sqrt()
         else:
@@ -530,10 +541,8 @@ class AutoregressiveGaussian(Observation):
 
     def marginals(
         self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, size: int
-    ) -> tuple[StudentT, Tensor, Tensor] | None:
-        """Return a mixture of Student t densities for each feature of the next step, in encoded units.
-
-        A Gaussian counts as a t density of a million degrees of freedom.
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        """Return the next step's features as mixtures of Student t densities; None if all densities are Gaussian.
 
         Args:
             output_parameters: the P parameters of each of C regressions, ``(C, P)``.
@@ -542,26 +551,26 @@ class AutoregressiveGaussian(Observation):
             size: number of features D.
 
         Returns:
-            The family, its parameters ``(C', 3 D)`` and log-weights ``(C',)``, in which the components of a regression
-            follow each other; None if all densities are Gaussian.
+            Log-weights ``(C',)``, locations and scales ``(C', D)``, in encoded units, and degrees of freedom ``(C',)``,
+                infinite for Gaussians. The components of a regression follow each other.
         """
         mean, shape, covariance_type, spread = self._conditional(output_parameters, size, past)
         if spread is None or not bool(spread.is_t.any()):
             return None
         if covariance_type == "diag":
-            log_scale = 0.5 * shape.clamp(min=math.log(self.min_covariance))
+            variance = gaussian.variances_of_shape(shape, self.min_covariance)
         else:
-            log_scale = 0.5 * gaussian.covariance_of_shape(shape, size, self.min_covariance).diagonal(0, -2, -1).log()
-        log_scale = log_scale + torch.where(spread.is_t, 0.5 * spread.log_factor, 0.0).unsqueeze(-1)
-        log_degrees = torch.where(spread.is_t, spread.degrees, MOST_DEGREES).log().unsqueeze(-1).expand_as(mean)
-        tables, weights = [torch.cat([mean, log_scale, log_degrees], -1)], [log_weights + math.log1p(-self.background)]
+            covariance = gaussian.covariance_of_shape(shape, size, self.min_covariance)
+            variance = covariance.diagonal(dim1=-2, dim2=-1)
+        wider = torch.where(spread.is_t, spread.factor, 1.0).sqrt().unsqueeze(-1)
+        degrees = torch.where(spread.is_t, spread.degrees, torch.inf)
+        parts = [(log_weights + math.log1p(-self.background), mean, wider * variance.sqrt(), degrees)]
         if self.background:
             centre, log_variance = (part.to(mean).expand_as(mean) for part in self._jump(past))
-            broad = 0.5 * log_variance, torch.full_like(mean, math.log(MOST_DEGREES))
-            tables.append(torch.cat([centre, *broad], -1))
-            weights.append(log_weights + math.log(self.background))
-        family = StudentT(min_scale=SMALLEST_SCALE)
-        return family, torch.stack(tables, 1).flatten(0, 1), torch.stack(weights, 1).flatten()
+            log_jump = log_weights + math.log(self.background)
+            parts.append((log_jump, centre, (0.5 * log_variance).exp(), torch.full_like(degrees, torch.inf)))
+        log_weights, loc, scale, degrees = (torch.stack(each, 1).flatten(0, 1) for each in zip(*parts, strict=True))
+        return log_weights, loc, scale, degrees
 
     def is_valid(self, table: Tensor, size: int) -> Tensor:
         if self.predictive != "posterior":

@@ -1,18 +1,20 @@
 """Student t densities of vectors, ``t_ν(x; m, f Σ)``, where Σ is given by the numbers of ``gaussian``.
 
-``log t_ν = log Γ((ν + D) / 2) - log Γ(ν / 2) - ½ log |πν f Σ| - ½ (ν + D) log(1 + δ / (ν f))`` with the squared distance
-``δ = (x - m)ᵀ Σ⁻¹ (x - m)``. Under a diagonal Σ each feature has a t density of its own. They are the predictive
-densities of a regression whose coefficients and covariance are integrated over their posterior, where some rows may
-stay Gaussian.
+With the squared distance ``δ = (x - m)ᵀ Σ⁻¹ (x - m)`` the log-density is
+``log Γ((ν + D) / 2) - log Γ(ν / 2) - ½ log |πν f Σ| - ½ (ν + D) log(1 + δ / (ν f))``. Under a diagonal Σ each feature has
+a t density of its own. They are the predictive densities of a regression whose coefficients and covariance are
+integrated over their posterior, where some rows may stay Gaussian.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import FullConditionals, full_conditionals_of_independent
 from seqmodels.observations.gaussian import ShapeType
@@ -23,12 +25,12 @@ class Spread(NamedTuple):
 
     Attributes:
         degrees: degrees of freedom ν, above 0, ``(...)`` float64.
-        log_factor: logarithm of the factor f of the scale matrix, ``(...)``.
+        factor: factor f of the scale matrix, ``(...)``.
         is_t: False for rows that are Gaussian, with f = 1, ``(...)`` bool.
     """
 
     degrees: Tensor
-    log_factor: Tensor
+    factor: Tensor
     is_t: Tensor
 
 
@@ -49,27 +51,27 @@ def log_density(
     """
     if shape_type == "diag":
         return _feature_terms(x, location, shape, floor, spread).sum(-1)
-    return _with_tails(x, location, shape, shape_type, floor, spread)
+    if bool(torch.isnan(x).any()):
+        squares, log_det, n = gaussian.marginal_squares(x, location, shape, floor)
+        return _log_density(squares, -log_det, n, spread)
+    squares, log_det = gaussian.full_squares(x, location, shape, floor)
+    return _log_density(squares, log_det, x.shape[-1], spread)
 
 
 def _feature_terms(x: Tensor, location: Tensor, shape: Tensor, floor: float, spread: Spread) -> Tensor:
     """Return the log-density of each feature by itself under a diagonal Σ, ``(..., D)``; 0 if missing."""
+    observed, log_variance = ~torch.isnan(x), shape.clamp(min=math.log(floor))
+    squares = (torch.where(observed, x, location) - location).square() * torch.exp(-log_variance)
     of_each = Spread(*(each.unsqueeze(-1) for each in spread))
-    one_by_one = (each.unsqueeze(-1) for each in (x, location, shape))
-    return _with_tails(*one_by_one, "diag", floor, of_each)
+    return torch.where(observed, _log_density(squares, -0.5 * log_variance, 1, of_each), 0.0)
 
 
-def _with_tails(
-    x: Tensor, location: Tensor, shape: Tensor, shape_type: ShapeType, floor: float, spread: Spread
-) -> Tensor:
-    observed = ~torch.isnan(x)
-    normal = gaussian.log_density(x, location, shape, shape_type, floor).double()
-    peak = gaussian.log_density(torch.where(observed, location, x), location, shape, shape_type, floor).double()
-    squares, n = 2 * (peak - normal), observed.sum(-1)
-    half, log_factor = 0.5 * spread.degrees, spread.log_factor.double()
-    constant = torch.lgamma(half + 0.5 * n) - torch.lgamma(half) - 0.5 * n * (half.log() + log_factor)
-    tailed = peak + constant - (half + 0.5 * n) * torch.log1p(0.5 * squares * torch.exp(-log_factor) / half)
-    return torch.where(spread.is_t, tailed, normal)
+def _log_density(squares: Tensor, log_det: Tensor, n: Tensor | int, spread: Spread) -> Tensor:
+    """Return log-densities given squared distances, ``-½ log |Σ|``, and numbers of features, each ``(...)``."""
+    squares, factor, half = squares.double(), spread.factor.double(), 0.5 * spread.degrees
+    constant = torch.lgamma(half + 0.5 * n) - torch.lgamma(half) - 0.5 * n * (half.log() + LOG_2PI)
+    tailed = constant - 0.5 * n * factor.log() - (half + 0.5 * n) * torch.log1p(squares / (2 * half * factor))
+    return log_det + torch.where(spread.is_t, tailed, -0.5 * (squares + n * LOG_2PI))
 
 
 def full_conditionals(
@@ -109,6 +111,6 @@ def draw(
     # Under a diagonal Σ the variance of each feature is drawn by itself.
     n_variances = location.shape[-1] if shape_type == "diag" else 1
     half = (0.5 * spread.degrees).unsqueeze(-1).expand(*location.shape[:-1], n_variances).contiguous()
-    log_precision = torch._standard_gamma(half, generator=generator).log() - half.log()
-    wider = torch.exp(0.5 * (spread.log_factor.double().unsqueeze(-1) - log_precision))
+    precision = torch._standard_gamma(half, generator=generator) / half
+    wider = (spread.factor.unsqueeze(-1) / precision).sqrt()
     return location + normal * torch.where(spread.is_t.unsqueeze(-1), wider, 1.0).to(normal.dtype)

@@ -405,9 +405,9 @@ class AutoregressiveEmission(Emission):
     def _normal_equations(self, statistics: Statistics) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the sums of which the M-step's regressions are made, with ridge and unit roots.
 
-        ``statistics``: expected sums, as ``statistics`` returns them. With q = pD regressors and the constant 1 these are
-        products of regressors ``(K, q + 1, q + 1)``, of responses and regressors ``(K, D, q + 1)``, of responses
-        ``(K, D, D)``, and numbers of frames ``(K,)``.
+        ``statistics``: expected sums, as ``statistics`` returns them. With q = pD regressors and the constant 1, the
+        results are products of regressors ``(K, q + 1, q + 1)``, of responses and regressors ``(K, D, q + 1)``, of
+        responses ``(K, D, D)``, and numbers of frames ``(K,)``.
         """
         products, sums, counts = quadratic.moments(statistics[0], self.n_regressors + self.size)
         # Regressors are (past, 1); the ridge is on the coefficients of the past alone.
@@ -435,11 +435,11 @@ class AutoregressiveEmission(Emission):
     def with_posterior(self, table: Tensor, statistics: Statistics) -> Tensor | None:
         """Return the parameters with those of the posterior of ``predictive="posterior"``; None if too few frames.
 
-        Under the prior ``p(A, c, Σ) ~ |Σ|^(-(D + 1) / 2)`` times ``log_prior``, the coefficients (A, c) given Σ are
-        matrix-normal around their estimates, Σ is inverse Wishart, and the next step is Student t with ``ν = n - F - D +
-        1`` degrees of freedom for F estimated coefficients of each feature; under ``"diag"`` with ``n - F`` for each
-        feature (Zellner 1971, *An introduction to Bayesian inference in econometrics*, section 8.2). There are enough
-        frames if all t densities have a variance, ``ν > 2``.
+        The prior is ``|Σ|^(-(D + 1) / 2)`` times the exponential of ``log_prior``. Then the coefficients (A, c) given Σ
+        are matrix-normal around their estimates, Σ is inverse Wishart, and the next step is Student t with
+        ``n - F - D + 1`` degrees of freedom for F estimated coefficients of each feature; under ``"diag"`` each feature
+        has ``n - F`` (Zellner 1971, *An introduction to Bayesian inference in econometrics*, section 8.2). There are
+        enough frames if all t densities have a variance, that is, more than 2 degrees of freedom.
 
         Args:
             table: P output parameters of each of K states, ``(K, P)``.
