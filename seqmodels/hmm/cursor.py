@@ -522,10 +522,10 @@ def gaussian_steps(
 
     With ``x = A s + c + e``, where s are the p steps before x and Σ is the covariance of e, the mean of a step is
     ``A E[s] + c`` and its covariance ``A Cov[s] Aᵀ + Σ`` (Lütkepohl 2005, *New introduction to multiple time series
-    analysis*, section 2.2). Where the regression is integrated over its posterior, both are exact too: Σ is then the mean
-    of the covariance of e given s. The density is Student t one step ahead, and no longer further ahead, where a Gaussian
-    stands for it. With a background these are of paths without a jump, and a second Gaussian has the weight,
-    mean and covariance of all paths with at least one. Both are in encoded units.
+    analysis*, section 2.2). If the regression is integrated over its posterior, Σ is the mean covariance of e given s,
+    and only mean and covariance are those of the model: one step ahead it is Student t, and later steps have no closed
+    form. With a background these are of paths without a jump, and a second Gaussian has the weight, mean and covariance
+    of all paths with at least one. Both are in encoded units.
 
     Args:
         observation: the autoregression.

@@ -232,7 +232,8 @@ class SequenceModel(Family):
 
         n is the number of scored units: frames, bytes or symbols; hmmlearn uses the same n. Because the steps of a
         sequence are not independent, this n overstates the information in the data. The criterion assumes that the fit
-        is a maximum of the likelihood, which is not true of a network that was stopped early.
+        is a maximum of the likelihood, which is not true of a network that was stopped early. p is the likelihood at
+        the estimates, also where ``log_prob`` integrates them over their posterior (``AutoregressiveGaussian``).
 
         Args:
             X: sequences to score, usually those that the model was fitted to.

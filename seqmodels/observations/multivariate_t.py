@@ -1,8 +1,8 @@
 """Student t densities of vectors, ``t_ν(x; m, f Σ)``, where Σ is given by the numbers of ``gaussian``.
 
 With the squared distance ``δ = (x - m)ᵀ Σ⁻¹ (x - m)`` the log-density is
-``log Γ((ν + D) / 2) - log Γ(ν / 2) - ½ log |πν f Σ| - ½ (ν + D) log(1 + δ / (ν f))``. Under a diagonal Σ each feature has
-a t density of its own. They are the predictive densities of a regression whose coefficients and covariance are
+``log Γ((ν + D) / 2) - log Γ(ν / 2) - ½ log |πν f Σ| - ½ (ν + D) log(1 + δ / (ν f))``. Under a diagonal Σ each feature
+has a t density of its own. They are the predictive densities of a regression whose coefficients and covariance are
 integrated over their posterior, where some rows may stay Gaussian.
 """
 
