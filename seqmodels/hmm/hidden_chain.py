@@ -469,8 +469,9 @@ class HiddenChainModel(SequenceModel):
 
     def _drop_posterior(self) -> None:
         """Make the densities of an integrated autoregression those of its estimates, from which a fit can continue."""
-        fitted, self.observation_ = self.observation_, _estimated(self.observation_)
-        if self.observation_ is not fitted and "parameters_" in vars(self):
+        self.observation_ = _estimated(self.observation_)
+        has_regression = self._integrates and isinstance(self.observation_, AutoregressiveGaussian)
+        if has_regression and "parameters_" in vars(self):
             n_numbers = self.observation_.n_output_parameters(self.encoding_.size)
             self.parameters_ = replace(self.parameters_, table=self.parameters_.table[:, :n_numbers])
 

@@ -80,9 +80,9 @@ class AutoregressiveGaussian(Observation):
 
     The output parameters of a state are the coefficients (D × pD, for D features), the intercept (D), the numbers that
     describe the innovations' covariance, and the mean and the covariance of the first steps
-    (``seqmodels.observations.gaussian`` says which numbers describe a covariance); under ``predictive="posterior"`` also
-    those of the method ``posterior``. Reference: Hamilton (1990),
-    *Analysis of time series subject to changes in regime*.
+    (``seqmodels.observations.gaussian`` says which numbers describe a covariance); under ``predictive="posterior"``
+    those of the method ``posterior`` follow. Reference: Hamilton (1990), *Analysis of time series subject to changes in
+    regime*.
 
     Missing values (NaN) of x are marginalised out. If past values are missing, ``past`` has the shape
     ``(..., p + p²D, D)``: first the expected values of the p steps, then, row by row, the covariance ``P (pD, pD)`` of
@@ -318,7 +318,7 @@ class AutoregressiveGaussian(Observation):
     def variance_factor(self, output_parameters: Tensor, history: Tensor, uncertain: Tensor) -> Tensor | None:
         """Return the factor by which innovations vary more than their estimated covariance says, ``(...)``.
 
-        Under ``predictive="posterior"`` it is the mean of ``n / (ν - 2) (1 + zᵀ (ZᵀZ)⁻¹ z)`` over pasts; None otherwise.
+        Under ``predictive="posterior"`` it is the mean of ``n / (ν - 2) (1 + zᵀ (ZᵀZ)⁻¹ z)`` over pasts, else None.
 
         Args:
             output_parameters: the P parameters of the regression, ``(P,)``.
