@@ -310,7 +310,7 @@ def _mixture_quantiles(
     for _ in range(MAX_ITERATIONS):  # Newton's, or where it does not converge fast enough a halving of the bracket
         z = (x[..., None] - loc) / scale
         excess = np.matmul(_cdf(z, degrees), weights)[..., 0] - levels[:, None]
-        density = np.matmul(_standard_density(z, degrees) / scale, weights)[..., 0]
+        density = np.matmul(_density(z, degrees) / scale, weights)[..., 0]
         low, high = np.where(excess <= 0, x, low), np.where(excess >= 0, x, high)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             newton = x - excess / density
@@ -350,9 +350,13 @@ def _quantile(levels: np.ndarray, degrees: np.ndarray | None) -> np.ndarray:
     return np.where(np.isinf(degrees), normal, special.stdtrit(np.minimum(degrees, LARGEST_DEGREES), levels))
 
 
-def _standard_density(z: np.ndarray, degrees: np.ndarray | None = None) -> np.ndarray:
+def _standard_density(z: np.ndarray) -> np.ndarray:
+    return np.asarray(np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi))
+
+
+def _density(z: np.ndarray, degrees: np.ndarray | None) -> np.ndarray:
     """Return the density of standard normal variables, or of Student's with some ``degrees`` of freedom."""
-    normal = np.asarray(np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi))
+    normal = _standard_density(z)
     if degrees is None:
         return normal
     from scipy import special
@@ -368,7 +372,7 @@ def _mean_distance(mean: np.ndarray, deviation: np.ndarray, degrees: np.ndarray 
     if degrees is not None:
         nu = np.minimum(degrees, LARGEST_DEGREES)
         factor = np.where(np.isinf(degrees), 1.0, (nu + z * z) / (nu - 1))
-    return np.asarray(2 * deviation * factor * _standard_density(z, degrees) + mean * (2 * _cdf(z, degrees) - 1))
+    return np.asarray(2 * deviation * factor * _density(z, degrees) + mean * (2 * _cdf(z, degrees) - 1))
 
 
 @dataclass(frozen=True)

@@ -271,7 +271,8 @@ def test_saved_loaded_refitted_and_wrapped_models_agree(tmp_path: Path) -> None:
     warm = model.set_params(warm_start=True, tol=1e-9).fit(X)
     np.testing.assert_allclose(warm.log_prob(y), loaded.log_prob(y), rtol=1e-3)
     assert model.partial_fit(X).observation_.predictive == "auto"
-    mixture = sm.Mixture([sm.HMM(1, observation=AutoregressiveGaussian(p)) for p in (1, 2)]).fit([*X, *y])
+    members = [sm.HMM(1, observation=AutoregressiveGaussian(p)) for p in (1, 2)]
+    mixture = sm.Mixture(members, dtype="float64").fit([*X, *y])
     mixture.save(tmp_path / "mixture.safetensors")
     steps = mixture.log_prob_steps(y)[0]
     np.testing.assert_array_equal(sm.load(tmp_path / "mixture.safetensors").log_prob_steps(y)[0], steps)
