@@ -121,9 +121,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 BatchAlgorithm = Callable[[PackedBatch, Any], Sequence[Result]]  # batch and trellis -> a result for each sequence
 
-# Frames for each number of a regression from which densities at the estimates are those integrated over the posterior:
-# less than 1e-6 nats a step apart on average.
-LARGE = 1000
+# With more frames for each coefficient and feature, densities at the estimates are on average within some 1e-6 nats a
+# step of those integrated over the posterior.
+FRAMES_PER_COEFFICIENT = 1000
 PSEUDO_FRAMES = 10.0  # the default observation of vectors is chosen by experiments/defaults.py
 BACKGROUND = 0.01
 UNLIMITED_EM_STEPS = 1_000_000  # where time alone ends EM
@@ -455,7 +455,7 @@ class HiddenChainModel(SequenceModel):
             return
         assert isinstance(emission, AutoregressiveEmission)
         n_numbers = emission.n_regressors + 1 + emission.size
-        if sum(map(len, corpus.sequences)) > LARGE * n_numbers:
+        if sum(map(len, corpus.sequences)) > FRAMES_PER_COEFFICIENT * n_numbers:
             return
         table, sums = parameters.table.to(corpus.device), []
         for batch in corpus.own_batches():

@@ -162,7 +162,9 @@ def test_one_state_and_few_frames_are_integrated_and_nothing_else(monkeypatch: p
     # The least number of frames has 3 degrees of freedom.
     assert predictive(fitted([X[0][:8]])) == "posterior"
     assert predictive(fitted([X[0][:7]])) == "auto"
-    monkeypatch.setattr("seqmodels.hmm.hidden_chain.LARGE", 8)  # 29 frames for 2 coefficients and an intercept
+    monkeypatch.setattr(
+        "seqmodels.hmm.hidden_chain.FRAMES_PER_COEFFICIENT", 8
+    )  # 29 frames for 2 coefficients and an intercept
     few, many = fitted([X[0][:28]]), fitted(X)
     assert (predictive(few), predictive(many)) == ("posterior", "auto") or len(X[0]) <= 8 * 4
     with pytest.raises(ValueError, match="a network has none"):
