@@ -228,8 +228,8 @@ class StudentFeatures(FeatureDistributions):
         return replace(self, loc=shift + scale * self.loc, scale=scale * self.scale)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        one_mixture = (each[None] for each in (self.weights, self.loc, self.scale))
-        return np.asarray(_mixture_quantiles(*one_mixture, levels, self.degrees)[0])
+        weights, loc, scale = self.weights[None], self.loc[None], self.scale[None]
+        return np.asarray(_mixture_quantiles(weights, loc, scale, levels, self.degrees)[0])
 
     def crps(self, y: np.ndarray) -> np.ndarray:
         """Return the continuous ranked probability score (CRPS) of observed values, ``(D,)``.
@@ -368,7 +368,7 @@ def _density(z: np.ndarray, degrees: np.ndarray | None) -> np.ndarray:
 
 def _mean_distance(mean: np.ndarray, deviation: np.ndarray, degrees: np.ndarray | None = None) -> np.ndarray:
     """Return ``E|X|`` for ``X ~ N(mean, deviation²)``, or of Student's t with this location and scale."""
-    z, factor = mean / deviation, 1.0
+    z, factor = mean / deviation, np.ones(())
     if degrees is not None:
         nu = np.minimum(degrees, LARGEST_DEGREES)
         factor = np.where(np.isinf(degrees), 1.0, (nu + z * z) / (nu - 1))

@@ -122,8 +122,9 @@ def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) ->
         at = np.cumsum([group.n_features for group in encoded.groups])[:-1]
         parts = zip(encoded.groups, np.split(shift, at, axis=1), np.split(scale, at, axis=1), strict=True)
         return _joined([_raw(*each) for each in parts])
-    is_of_reals = isinstance(encoded, GaussianFeatures | StudentFeatures | DensityFeatures)
-    return encoded.moved(shift, scale) if is_of_reals else None
+    if isinstance(encoded, GaussianFeatures | StudentFeatures | DensityFeatures):
+        return encoded.moved(shift, scale)
+    return None
 
 
 def _powered(features: FeatureDistributions, powers: np.ndarray) -> FeatureDistributions:
@@ -175,8 +176,8 @@ def _of_observation(
         of_t = observation.marginals(output_parameters, log_weights, past, len(shift))
         if of_t is not None:
             log_weights, loc, deviation, degrees = (each.double().cpu() for each in of_t)
-            loc, deviation = (each.numpy() for each in (shift.cpu() + scale.cpu() * loc, scale.cpu() * deviation))
-            return StudentFeatures(log_weights.exp().numpy(), loc, deviation, degrees.numpy())
+            raw = shift.cpu() + scale.cpu() * loc, scale.cpu() * deviation
+            return StudentFeatures(log_weights.exp().numpy(), *(each.numpy() for each in raw), degrees.numpy())
     gaussian = _of_gaussians(
         observation.distribution(output_parameters, log_weights=log_weights, past=past, shift=shift, scale=scale)
     )

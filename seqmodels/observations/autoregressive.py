@@ -256,11 +256,12 @@ class AutoregressiveGaussian(Observation):
         return True
 
     def full_conditionals(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> FullConditionals:
-        *normal, spread = self._conditional(output_parameters, x.shape[-1], past)
+        mean, shape, covariance_type, spread = self._conditional(output_parameters, x.shape[-1], past)
+        floor = self.min_covariance
         if spread is None:
-            regressed = gaussian.full_conditionals(x, *normal, self.min_covariance)
+            regressed = gaussian.full_conditionals(x, mean, shape, covariance_type, floor)
         else:
-            regressed = multivariate_t.full_conditionals(x, *normal, self.min_covariance, spread)
+            regressed = multivariate_t.full_conditionals(x, mean, shape, covariance_type, floor, spread)
         if not self.background:
             return regressed
         jump = gaussian.full_conditionals(x, *self._jump(past), "diag", self.min_covariance)
@@ -477,13 +478,13 @@ class AutoregressiveGaussian(Observation):
 
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         assert past is not None
-        *normal, spread = self._conditional(output_parameters, past.shape[-1], past)
-        mean = normal[0]
+        mean, shape, covariance_type, spread = self._conditional(output_parameters, past.shape[-1], past)
+        floor = self.min_covariance
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         if spread is None:
-            drawn = gaussian.draw(*normal, self.min_covariance, noise)
+            drawn = gaussian.draw(mean, shape, covariance_type, floor, noise)
         else:
-            drawn = multivariate_t.draw(*normal, self.min_covariance, spread, noise, generator)
+            drawn = multivariate_t.draw(mean, shape, covariance_type, floor, spread, noise, generator)
         if self.background:
             jump = gaussian.draw(*self._jump(past), "diag", self.min_covariance, noise)
             uniform = torch.rand(mean.shape[:-1], generator=generator, dtype=torch.float64, device=mean.device)

@@ -280,6 +280,8 @@ def test_saved_loaded_refitted_and_wrapped_models_agree(tmp_path: Path) -> None:
     np.testing.assert_array_equal(sm.load(tmp_path / "mixture.safetensors").log_prob_steps(y)[0], steps)
     stream = mixture.stream()
     np.testing.assert_allclose([stream.update(each) for each in y[0]], steps, rtol=1e-9)
+    predicted = mixture.predict_next(y[0]).log_prob(torch.as_tensor(y[0][-1] + 9))
+    np.testing.assert_allclose(predicted, stream.update(y[0][-1] + 9), rtol=1e-9)
 
 
 def test_levels_floors_and_weights() -> None:
