@@ -89,8 +89,9 @@ def main() -> None:
         warnings.simplefilter("ignore")
         frame = pd.DataFrame(rows(given.data))
     given.out.mkdir(parents=True, exist_ok=True)
-    stamped(frame).to_csv(given.out / "few_values.csv", index=False, float_format="%.5g")
-    text = markdown(summary(frame))
+    found = summary(frame)
+    stamped(found).to_csv(given.out / "few_values.csv", index=False, float_format="%.5g")
+    text = markdown(found)
     (given.out / "few_values.md").write_text(text, encoding="utf-8")
     print(text)
 
