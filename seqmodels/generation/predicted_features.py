@@ -176,8 +176,8 @@ def _of_observation(
         of_t = observation.marginals(output_parameters, log_weights, past, len(shift))
         if of_t is not None:
             log_weights, loc, deviation, degrees = (each.double().cpu() for each in of_t)
-            raw = shift.cpu() + scale.cpu() * loc, scale.cpu() * deviation
-            return StudentFeatures(log_weights.exp().numpy(), *(each.numpy() for each in raw), degrees.numpy())
+            loc, deviation = shift.cpu() + scale.cpu() * loc, scale.cpu() * deviation
+            return StudentFeatures(log_weights.exp().numpy(), loc.numpy(), deviation.numpy(), degrees.numpy())
     gaussian = _of_gaussians(
         observation.distribution(output_parameters, log_weights=log_weights, past=past, shift=shift, scale=scale)
     )

@@ -358,8 +358,6 @@ class Mixture(SequenceModel):
             self.members_ = [self._fitted_member(k, train, validation) if a else m for k, a, m in fitted]
         if self.cuts_ is not None and any(again):
             self.cuts_ = CommonCuts.of([member.encoding_ for member in self.members_])
-        if isinstance(self.observation_, OneOf):  # those of members may have changed in their fits
-            self.observation_ = OneOf([member.observation_ for member in self.members_])
 
     def _fitted_member(self, k: int, train: list[Example], validation: list[Example]) -> SequenceModel:
         setting, member = self._setting(), self.models[k].clone()
