@@ -266,6 +266,7 @@ FAMILIES = (
     _hmm("hmm-tied", sm.GaussianMixture(2, "tied"), "vectors"),
     _hmm("hmm-spherical", sm.GaussianMixture(2, "spherical"), "vectors"),
     _hmm("hmm-ar", sm.AutoregressiveGaussian(2), "vectors"),
+    Family("hmm-var", partial(made, sm.HMM, 1, observation=sm.AutoregressiveGaussian(1), max_iter=3), ("vectors",)),
     _hmm("hmm-ar-tied", sm.AutoregressiveGaussian(1, "tied", intercept=False), "vectors"),
     _of_series(_hmm("hmm-differences", sm.GaussianMixture(2), "vectors", encoding=DIFFERENCED)),
     _of_series(_network("lstm-differences", sm.LSTM, "vectors", encoding=DIFFERENCED)),

@@ -25,6 +25,7 @@ MAX_INTEGRATED = 64  # most components of other densities for a CRPS by integrat
 MAX_ITERATIONS = 200  # of a root search that at least halves its step each time
 TOLERANCE = 1e-9  # of a quantile, in units of the smallest deviation of the feature's components
 N_PARTS, N_NODES = 50, 16  # parts of an integral over h, and nodes of each
+LARGEST_DEGREES = 1e15  # stands for infinity where a formula takes finite degrees of freedom
 SMALLEST = float(np.finfo(np.float64).tiny)
 MOST_EDGES = 100  # most edges of cells at which an integral is divided
 TAIL = 1e-14  # probability of the values that are left out of a sum or an integral
@@ -159,7 +160,7 @@ class GaussianFeatures(FeatureDistributions):
         return np.asarray((np.asarray(x)[..., None] - self.loc.T) / self.scale.T)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        return np.asarray(_gaussian_quantiles(self.weights[None], self.loc[None], self.scale[None], levels)[0])
+        return np.asarray(_mixture_quantiles(self.weights[None], self.loc[None], self.scale[None], levels)[0])
 
     def crps(self, y: np.ndarray) -> np.ndarray:
         """Return the continuous ranked probability score (CRPS) of observed values in closed form, ``(D,)``.
@@ -182,6 +183,82 @@ class GaussianFeatures(FeatureDistributions):
         return float(self.weights @ distances @ self.weights)
 
 
+@dataclass(frozen=True)
+class StudentFeatures(FeatureDistributions):
+    """The distributions of D features that are mixtures of C Student t densities with the same weights.
+
+    Attributes:
+        weights: weight of each component, ``(C,)``.
+        loc: location of each component, ``(C, D)``.
+        scale: scale of each component, ``(C, D)``.
+        degrees: degrees of freedom of each component, above 1, ``(C,)``; infinite for a Gaussian.
+
+    >>> one = StudentFeatures(np.ones(1), np.zeros((1, 1)), np.ones((1, 1)), np.array([22.0]))
+    >>> one.quantiles(np.array([0.5, 0.975])).round(4)
+    array([[0.    ],
+           [2.0739]])
+    """
+
+    weights: np.ndarray
+    loc: np.ndarray
+    scale: np.ndarray
+    degrees: np.ndarray
+
+    @property
+    def n_features(self) -> int:
+        return int(self.loc.shape[1])
+
+    @property
+    def mean(self) -> np.ndarray:
+        return np.asarray(self.weights @ self.loc)
+
+    def cdf(self, x: np.ndarray) -> np.ndarray:
+        z = (np.asarray(x)[..., None] - self.loc.T) / self.scale.T  # (..., D, C)
+        return np.asarray(_cdf(z, self.degrees) @ self.weights)
+
+    def moved(self, shift: np.ndarray, scale: np.ndarray) -> StudentFeatures:
+        """Return the distributions of ``shift + scale · x``, with a different map for each group of components.
+
+        Args:
+            shift, scale: the maps, each ``(r, D)``. The components are divided into r consecutive groups of equal size,
+                one for each map.
+        """
+        n = len(self.weights) // len(shift)
+        shift, scale = np.repeat(shift, n, axis=0), np.repeat(scale, n, axis=0)
+        return replace(self, loc=shift + scale * self.loc, scale=scale * self.scale)
+
+    def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        weights, loc, scale = self.weights[None], self.loc[None], self.scale[None]
+        return np.asarray(_mixture_quantiles(weights, loc, scale, levels, self.degrees)[0])
+
+    def crps(self, y: np.ndarray) -> np.ndarray:
+        """Return the continuous ranked probability score (CRPS) of observed values, ``(D,)``.
+
+        It is ``E|X - y| - ∫ F (1 - F)`` for the cdf F. The first term has a closed form, and the integral is numerical,
+        between far quantiles of the components.
+
+        Args:
+            y: observed value of each of the D features, ``(D,)``.
+        """
+        to_truth = self.weights @ _mean_distance(y - self.loc, self.scale, self.degrees[:, None])
+        levels = EDGE_LEVELS[:, None, None]
+        edges = self.loc + self.scale * _quantile(levels, self.degrees[:, None])  # (E, C, D)
+        spread = [self._spread(d, np.unique(edges[..., d])) for d in range(self.n_features)]
+        return np.asarray(to_truth - spread)
+
+    def crps_or_estimate(self, y: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
+        return self.crps(y) if len(self.weights) <= MAX_INTEGRATED else crps_of_draws(draw(), y)
+
+    def _spread(self, d: int, edges: np.ndarray) -> float:
+        """Return ``∫ F (1 - F)`` for the cdf F of feature d, over a range that increasing ``edges (E,)`` divide."""
+
+        def integrand(x: np.ndarray) -> np.ndarray:
+            cdf = _cdf((x[..., None] - self.loc[:, d]) / self.scale[:, d], self.degrees) @ self.weights
+            return np.asarray(cdf * (1 - cdf))
+
+        return _adaptive_integral(integrand, edges)
+
+
 def quantiles_of_steps(steps: Sequence[FeatureDistributions], levels: np.ndarray) -> list[np.ndarray]:
     """Return the quantiles of the D features of each of several steps, a list of arrays ``(Q, D)``.
 
@@ -201,21 +278,25 @@ def quantiles_of_steps(steps: Sequence[FeatureDistributions], levels: np.ndarray
     for numbers in alike.values():
         each = [step for step in (steps[h] for h in numbers) if isinstance(step, GaussianFeatures)]
         weights, loc, scale = (np.stack([getattr(x, name) for x in each]) for name in ("weights", "loc", "scale"))
-        quantiles.update(zip(numbers, _gaussian_quantiles(weights, loc, scale, levels), strict=True))
+        quantiles.update(zip(numbers, _mixture_quantiles(weights, loc, scale, levels), strict=True))
     return [quantiles[h] for h in range(len(steps))]
 
 
-def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return the quantiles of the D features of k mixtures of C Gaussians at Q levels, ``(k, Q, D)``.
+def _mixture_quantiles(
+    weights: np.ndarray, loc: np.ndarray, scale: np.ndarray, levels: np.ndarray, degrees: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the quantiles of the D features of k mixtures of C Gaussians, or t densities, at Q levels, ``(k, Q, D)``.
 
     Args:
         weights: weights of the components, ``(k, C)``.
-        loc, scale: means and standard deviations, each ``(k, C, D)``.
+        loc, scale: means and standard deviations, or locations and scales, each ``(k, C, D)``.
         levels: levels of the quantiles, ``(Q,)``.
+        degrees: degrees of freedom of the components, ``(C,)``; None if all are Gaussian.
     """
     from scipy import special
 
-    each = loc[:, None] + scale[:, None] * special.ndtri(levels)[:, None, None]  # (k, Q, C, D) of each component
+    of_each = _quantile(levels[:, None, None], None if degrees is None else degrees[:, None])
+    each = loc[:, None] + scale[:, None] * of_each  # (k, Q, C, D) of each component
     if weights.shape[1] == 1:
         return np.asarray(each[:, :, 0])
     low, high = each.min(2), each.max(2)  # a quantile of the mixture lies between those of its components
@@ -228,8 +309,8 @@ def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray,
     step, weights, is_found = high - low, weights[:, None, :, None], np.zeros(x.shape, dtype=bool)
     for _ in range(MAX_ITERATIONS):  # Newton's, or where it does not converge fast enough a halving of the bracket
         z = (x[..., None] - loc) / scale
-        excess = np.matmul(special.ndtr(z), weights)[..., 0] - levels[:, None]
-        density = np.matmul(_standard_density(z) / scale, weights)[..., 0]
+        excess = np.matmul(_cdf(z, degrees), weights)[..., 0] - levels[:, None]
+        density = np.matmul(_density(z, degrees) / scale, weights)[..., 0]
         low, high = np.where(excess <= 0, x, low), np.where(excess >= 0, x, high)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             newton = x - excess / density
@@ -249,16 +330,49 @@ def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray,
     return quantiles
 
 
+def _cdf(z: np.ndarray, degrees: np.ndarray | None) -> np.ndarray:
+    """Return the cdf of standard normal variables, or of Student's with some ``degrees`` of freedom, elementwise."""
+    from scipy import special
+
+    normal: np.ndarray = special.ndtr(z)
+    if degrees is None:
+        return normal
+    return np.where(np.isinf(degrees), normal, special.stdtr(np.minimum(degrees, LARGEST_DEGREES), z))
+
+
+def _quantile(levels: np.ndarray, degrees: np.ndarray | None) -> np.ndarray:
+    """Return the quantiles of standard normal variables, or of Student's with some ``degrees`` of freedom."""
+    from scipy import special
+
+    normal: np.ndarray = special.ndtri(levels)
+    if degrees is None:
+        return normal
+    return np.where(np.isinf(degrees), normal, special.stdtrit(np.minimum(degrees, LARGEST_DEGREES), levels))
+
+
 def _standard_density(z: np.ndarray) -> np.ndarray:
     return np.asarray(np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi))
 
 
-def _mean_distance(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Return ``E|X|`` for ``X ~ N(mean, deviation²)``."""
+def _density(z: np.ndarray, degrees: np.ndarray | None) -> np.ndarray:
+    """Return the density of standard normal variables, or of Student's with some ``degrees`` of freedom."""
+    normal = _standard_density(z)
+    if degrees is None:
+        return normal
     from scipy import special
 
-    z = mean / deviation
-    return np.asarray(2 * deviation * _standard_density(z) + mean * (2 * special.ndtr(z) - 1))
+    nu = np.minimum(degrees, LARGEST_DEGREES)
+    log_constant = -special.betaln(0.5, 0.5 * nu) - 0.5 * np.log(nu)
+    return np.where(np.isinf(degrees), normal, np.exp(log_constant - 0.5 * (nu + 1) * np.log1p(z * z / nu)))
+
+
+def _mean_distance(mean: np.ndarray, deviation: np.ndarray, degrees: np.ndarray | None = None) -> np.ndarray:
+    """Return ``E|X|`` for ``X ~ N(mean, deviation²)``, or of Student's t with this location and scale."""
+    z, factor = mean / deviation, np.ones(())
+    if degrees is not None:
+        nu = np.minimum(degrees, LARGEST_DEGREES)
+        factor = np.where(np.isinf(degrees), 1.0, (nu + z * z) / (nu - 1))
+    return np.asarray(2 * deviation * factor * _density(z, degrees) + mean * (2 * _cdf(z, degrees) - 1))
 
 
 @dataclass(frozen=True)

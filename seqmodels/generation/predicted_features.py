@@ -24,8 +24,9 @@ from seqmodels.generation.feature_distributions import (
     GridFeatures,
     JoinedFeatures,
     PowerFeatures,
+    StudentFeatures,
 )
-from seqmodels.observations import Columns, GaussianMixture, Observation
+from seqmodels.observations import AutoregressiveGaussian, Columns, GaussianMixture, Observation
 from seqmodels.sequences.measure import Values
 
 WITH_DENSITY: set[Values] = {"reals", "positive", "proportions", "angles"}
@@ -204,7 +205,9 @@ def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) ->
         at = np.cumsum([group.n_features for group in encoded.groups])[:-1]
         parts = zip(encoded.groups, np.split(shift, at, axis=1), np.split(scale, at, axis=1), strict=True)
         return _joined([_raw(*each) for each in parts])
-    return encoded.moved(shift, scale) if isinstance(encoded, GaussianFeatures | DensityFeatures) else None
+    if isinstance(encoded, GaussianFeatures | StudentFeatures | DensityFeatures):
+        return encoded.moved(shift, scale)
+    return None
 
 
 def _powered(features: FeatureDistributions, powers: np.ndarray) -> FeatureDistributions:
@@ -252,6 +255,12 @@ def _of_observation(
     components = _components(observation, output_parameters, shift, scale)
     if components is not None:
         return components.mixture(log_weights)
+    if isinstance(observation, AutoregressiveGaussian):
+        of_t = observation.marginals(output_parameters, log_weights, past, len(shift))
+        if of_t is not None:
+            log_weights, loc, deviation, degrees = (each.double().cpu() for each in of_t)
+            loc, deviation = shift.cpu() + scale.cpu() * loc, scale.cpu() * deviation
+            return StudentFeatures(log_weights.exp().numpy(), loc.numpy(), deviation.numpy(), degrees.numpy())
     gaussian = _of_gaussians(
         observation.distribution(output_parameters, log_weights=log_weights, past=past, shift=shift, scale=scale)
     )

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -407,7 +407,8 @@ class HMMCursor(ChainCursor[HMMState]):
         Each is conditional on the sequence having that step, and is the mixture of what the states emit, weighted with
         ``p(z_T+h | x_1 .. x_T) = p(z_T | x_1 .. x_T) A^h``, where A are the transitions. An autoregression of one state
         is Gaussian at every step, also where values of its past are missing; with a background it is a mixture of two
-        Gaussians from the second step on, of which that of paths with a jump has only the right mean and covariance.
+        Gaussians from the second step on, of which that of paths with a jump has only the right mean and covariance. So
+        have those of an autoregression that is integrated over its posterior, whose first step is Student t.
         Return None where there is no closed form, which is for an autoregression of several states, or after fewer
         steps than its order.
 
@@ -521,8 +522,10 @@ def gaussian_steps(
 
     With ``x = A s + c + e``, where s are the p steps before x and Σ is the covariance of e, the mean of a step is
     ``A E[s] + c`` and its covariance ``A Cov[s] Aᵀ + Σ`` (Lütkepohl 2005, *New introduction to multiple time series
-    analysis*, section 2.2). With a background these are of paths without a jump, and a second Gaussian has the weight,
-    mean and covariance of all paths with at least one. Both are in encoded units.
+    analysis*, section 2.2). If the regression is integrated over its posterior, Σ is the mean covariance of e given s,
+    and only mean and covariance are those of the model: one step ahead it is Student t, and later steps have no closed
+    form. With a background these are of paths without a jump, and a second Gaussian has the weight, mean and covariance
+    of all paths with at least one. Both are in encoded units.
 
     Args:
         observation: the autoregression.
@@ -534,12 +537,19 @@ def gaussian_steps(
     matrix, intercept, noise, *_ = observation.regression(output_parameters.double(), size)
     width = order * size
     shift = torch.eye(width, dtype=torch.float64, device=past.device)[size:]  # the steps kept, one place further back
-    regression = torch.cat([shift, matrix]), intercept, noise
-    last = torch.eye(width, dtype=torch.float64, device=past.device)[-size:]
-    jump = torch.cat([shift, last]), torch.zeros_like(intercept), BACKGROUND_COVARIANCE * torch.eye(size).to(noise)
 
-    def moved(mean: Tensor, covariance: Tensor, by: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        transition, constant, added = by
+    def innovations(mean: Tensor, covariance: Tensor) -> Tensor:
+        wider = observation.variance_factor(output_parameters.double(), mean, covariance)
+        return noise if wider is None else wider[:, None, None] * noise
+
+    regression = torch.cat([shift, matrix]), intercept, innovations
+    last = torch.eye(width, dtype=torch.float64, device=past.device)[-size:]
+    broad = BACKGROUND_COVARIANCE * torch.eye(size).to(noise)
+    jump = torch.cat([shift, last]), torch.zeros_like(intercept), lambda mean, covariance: broad
+
+    def moved(mean: Tensor, covariance: Tensor, by: tuple[Tensor, Tensor, Any]) -> tuple[Tensor, Tensor]:
+        transition, constant, noise_of = by
+        added = noise_of(mean, covariance)
         mean, covariance = mean @ transition.mT, transition @ covariance @ transition.mT
         mean[:, -size:] += constant
         covariance[:, -size:, -size:] += added
@@ -547,7 +557,7 @@ def gaussian_steps(
 
     history, spread = observation.split_past(past)  # (n, pD), (1 or n, pD, pD)
     if spread is None:
-        spread = history.new_zeros(1, width, width)
+        spread = history.new_zeros(len(history) if observation.predictive == "posterior" else 1, width, width)
     plain, jumped, steps = (history, spread), (history, spread), []
     for h in range(1, k + 1):
         log_plain, was_plain = h * math.log1p(-w), (1 - w) ** (h - 1)

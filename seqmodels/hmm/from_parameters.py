@@ -138,6 +138,7 @@ def table_of_parameters(
     if observation is None:
         raise ValueError("emission_parameters are of any observation; pass observation= too, such as Gamma()")
     given = {f"{name}_": numbers_of(name, values) for name, values in parameters.items()}
+    observation = observation.at_estimates() if isinstance(observation, AutoregressiveGaussian) else observation
     size = _size_of(k, given, observation)
     emission = emission_of(observation, size)
     observation.check(size)

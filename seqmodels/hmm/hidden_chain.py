@@ -17,7 +17,7 @@ from seqmodels.common.array_checks import array_of
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import a_or_an
-from seqmodels.common.distributed import is_distributed, propagate_errors
+from seqmodels.common.distributed import all_reduce_sum, is_distributed, propagate_errors
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import Seed, checked, checked_but, undone_on_failure
 from seqmodels.encodings.defaults import may_have_unseen_symbols
@@ -132,6 +132,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 BatchAlgorithm = Callable[[PackedBatch, Any], Sequence[Result]]  # batch and trellis -> a result for each sequence
 
+# With more frames for each coefficient and feature, densities at the estimates are on average within some 1e-6 nats a
+# step of those integrated over the posterior.
+FRAMES_PER_COEFFICIENT = 1000
 PSEUDO_FRAMES = 10.0  # the default observation of vectors is chosen by experiments/defaults.py
 BACKGROUND = 0.01
 UNLIMITED_EM_STEPS = 1_000_000  # where time alone ends EM
@@ -177,6 +180,7 @@ class HiddenChainModel(SequenceModel):
     _filters_past: ClassVar[bool] = False  # whether missing values in the past of an autoregression are filtered
     _stationary_follows_inputs: ClassVar[bool] = False  # whether start="stationary" is that of the first step's inputs
     _takes_terms: ClassVar[bool] = False  # whether inputs may have penalised terms
+    _integrates: ClassVar[bool] = False  # whether one state's regression may be integrated over its posterior
     _uses_validation: ClassVar[bool] = False
     _reads_from_disk: ClassVar[bool] = True
     _size: ClassVar[str | None] = "n_states"
@@ -323,7 +327,7 @@ class HiddenChainModel(SequenceModel):
             check_same_inputs(choices, slopes, self._inputs_among(known), known)
         check_same_start(self.start, self.start_)
         if isinstance(self.observation, Observation):
-            check_observation(self.observation, self.observation_, self.encoding_.size)
+            check_observation(_estimated(self.observation), _estimated(self.observation_), self.encoding_.size)
         self._chain_of(self.n_states).check_start(self.parameters_, self._emission, self.length)
 
     @checked
@@ -392,6 +396,7 @@ class HiddenChainModel(SequenceModel):
                 checked_data(self, data.X, data.y)
                 examples = self._setting().examples(data, on_disk=True)
                 check_states(examples, self.n_states)
+                self._drop_posterior()
                 is_continued = "parameters_" in vars(self)
                 fitting, corpus = self._fitting_and_corpus(examples, is_continued=is_continued, is_partial=True)
                 fitted: Parameters | None = self.__dict__.get("parameters_")
@@ -412,6 +417,7 @@ class HiddenChainModel(SequenceModel):
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         self._check_has_inputs()
         check_states(train, self.n_states)
+        self._drop_posterior()
         check_table_size(self.n_states, self.observation_.n_output_parameters(self.encoding_.size))
         self._warn_before_fit(train)
         is_warm = self._is_warm_start
@@ -447,6 +453,7 @@ class HiddenChainModel(SequenceModel):
             if corpus.past_filter is not None:  # of one state scores follow its own
                 corpus = replace(corpus, past_filter=self._past_filter())
             best.rows[-1]["log_prob"] = fitting.variational.score(best.parameters, corpus)
+        self._integrate(fitting.objective.emission, corpus)
         self.converged_ = best.converged
         self.starts_ = starts_table(best.starts, best.start)
         self.history_ = best.history_with(
@@ -492,6 +499,46 @@ class HiddenChainModel(SequenceModel):
     def _names_of_features(self) -> list[Any]:
         names = self.encoding_.names
         return list(range(self.encoding_.size)) if names is None else list(names)
+
+    def _integrate(self, emission: Emission, corpus: Corpus) -> None:
+        """Integrate an autoregression of one state over its posterior, if it has one and few frames determine it.
+
+        Args:
+            emission: the emission of the state.
+            corpus: the training data.
+        """
+        observation, parameters = self.observation_, self.parameters_
+        if not (self._integrates and isinstance(observation, AutoregressiveGaussian) and self.n_states == 1):
+            return
+        is_estimate = self.algorithm == "em" and not self.training.frozen and parameters.table_slopes is None
+        if observation.predictive != "auto" or not is_estimate:
+            return
+        assert isinstance(emission, AutoregressiveEmission)
+        n_numbers = emission.n_regressors + 1 + emission.size
+        if sum(map(len, corpus.sequences)) > FRAMES_PER_COEFFICIENT * n_numbers:
+            return
+        table, sums = parameters.table.to(corpus.device), []
+        for batch in corpus.own_batches():
+            assert batch.past is not None, "an autoregression reads the past"
+            sums += [batch.weight * each for each in emission.statistics_of_complete(table, batch.x, batch.past)]
+        summed, _ = all_reduce_sum([torch.stack(sums).sum(0)])
+        integrated = emission.with_posterior(table, tuple(summed))
+        if integrated is not None:
+            self.observation_ = replace(observation, predictive="posterior")
+            self.parameters_ = replace(parameters, table=integrated.cpu())
+
+    def _drop_posterior(self) -> None:
+        """Make the densities of an integrated autoregression those of its estimates, from which a fit can continue."""
+        self.observation_ = _estimated(self.observation_)
+        has_regression = self._integrates and isinstance(self.observation_, AutoregressiveGaussian)
+        if has_regression and "parameters_" in vars(self):
+            n_numbers = self.observation_.n_output_parameters(self.encoding_.size)
+            self.parameters_ = replace(self.parameters_, table=self.parameters_.table[:, :n_numbers])
+
+    def _at_estimates(self) -> Self:
+        other = copy.copy(self)
+        other._drop_posterior()
+        return other
 
     def _check_has_inputs(self) -> None:
         """Raise ``ValueError`` if the model regresses on inputs and the sequences that it was given have none."""
@@ -1384,11 +1431,12 @@ class HiddenChainModel(SequenceModel):
                 "standard errors of an autoregression are not known where values are missing that later steps look at; "
                 "pass complete sequences"
             )
+        estimated = self._at_estimates()
         chain, encoding = self._fitted_chain, self.encoding_
-        emission = self._emission_of(chain)
+        emission = estimated._emission_of(chain)
         names = self._names_of_features()
         corpus = chain.corpus(examples, emission, torch.device("cpu"), torch.float64)
-        objective = chain.fit_objective(self.parameters_, emission, names, corpus, self._effects_scaling)
+        objective = chain.fit_objective(estimated.parameters_, emission, names, corpus, self._effects_scaling)
         shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in encoding.affine())
         if len(self._terms_table):
             coefficients = Coefficients.of(objective.coordinates, chain.inputs)
@@ -1774,9 +1822,10 @@ class HiddenChainModel(SequenceModel):
         if self._dtype_of_auto not in DTYPES:
             raise ValueError(f"dtype is {self._dtype_of_auto!r} in the file; it should be one of {', '.join(DTYPES)}")
         if "shared_autoregression" in state:
-            n_numbers = self.observation_.n_output_parameters(self.encoding_.size)
+            observation = _estimated(self.observation_)
+            n_numbers = observation.n_output_parameters(self.encoding_.size)
             row = torch.tensor(array_of(state, "shared_autoregression", np.float64, (n_numbers,)))
-            self.observation_.check_table(row[None], self.encoding_.size)
+            observation.check_table(row[None], self.encoding_.size)
             self.shared_autoregression_ = row
             del state["shared_autoregression"]
         posterior = state.pop("posterior", None)
@@ -1787,6 +1836,10 @@ class HiddenChainModel(SequenceModel):
         if posterior is not None:
             family = self._conjugate_family(chain)
             self._posterior = VariationalPosterior.from_arrays(posterior, self.parameters_, family)
+
+
+def _estimated(observation: Observation) -> Observation:
+    return observation.at_estimates() if isinstance(observation, AutoregressiveGaussian) else observation
 
 
 def dtype_of_size(n_densities: int, most: int) -> str:

@@ -156,6 +156,7 @@ class HMM(HiddenChainModel):
     _sums_out_missing: ClassVar[bool] = True
     _takes_terms: ClassVar[bool] = True
     _filters_past: ClassVar[bool] = True
+    _integrates: ClassVar[bool] = True
     _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient", "variational")
     _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches", "lr", "prior")
 

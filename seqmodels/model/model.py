@@ -232,14 +232,15 @@ class SequenceModel(Family):
 
         n is the number of scored units: frames, bytes or symbols; hmmlearn uses the same n. Because the steps of a
         sequence are not independent, this n overstates the information in the data. The criterion assumes that the fit
-        is a maximum of the likelihood, which is not true of a network that was stopped early.
+        is a maximum of the likelihood, which is not true of a network that was stopped early. p is the likelihood at
+        the estimates, also where ``log_prob`` integrates them over their posterior (``AutoregressiveGaussian``).
 
         Args:
             X: sequences to score, usually those that the model was fitted to.
             y: targets to score, one for each item of ``X``, for a model of p(y | x); else None.
         """
         n = float(Data.of(X, y).scored.n_units.sum())
-        return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
+        return float(self.n_parameters_ * np.log(n) - 2 * self._at_estimates().log_prob(X, y).sum())
 
     def aic(self, X: Any, y: Any = None) -> float:
         """Return Akaike's information criterion, ``2 n_parameters_ - 2 log p``; lower is better (Akaike 1974).
@@ -248,7 +249,11 @@ class SequenceModel(Family):
             X: sequences to score, usually those that the model was fitted to.
             y: targets to score, one for each item of ``X``, for a model of p(y | x); else None.
         """
-        return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())
+        return float(2 * self.n_parameters_ - 2 * self._at_estimates().log_prob(X, y).sum())
+
+    def _at_estimates(self) -> Self:
+        """Return the model whose ``log_prob`` is the likelihood of its estimated parameters; itself if it always is."""
+        return self
 
     def score_error(self, X: Any, y: Any = None) -> float:
         """Return the Monte Carlo standard error of ``score(X, y)`` in nats per frame, byte or symbol.

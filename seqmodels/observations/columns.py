@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seqmodels.observations.autoregressive import AutoregressiveGaussian
 from seqmodels.observations.base import FullConditionals, Observation
 from seqmodels.sequences.measure import Values
 
@@ -103,6 +104,11 @@ class Columns(Observation):
             if n < 1:
                 raise ValueError(f"group {g}, {observation!r}, has {n} features; pass at least 1")
             observation.check(n)
+            if isinstance(observation, AutoregressiveGaussian) and observation.predictive == "posterior":
+                raise ValueError(
+                    f"group {g}, {observation!r}, is of an HMM of one state that was fitted by itself; pass it with "
+                    "predictive='auto'"
+                )
         total = sum(n for _, n in self.groups)
         if total != size:
             raise ValueError(

@@ -174,12 +174,26 @@ def log_density(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, f
     if shape_type == "lowrank":
         return _lowrank_log_density(x, mean, shape, floor)
     if bool(torch.isnan(x).any()):
-        return _marginal_log_density(x, mean, shape, floor)
+        squares, log_det, n = marginal_squares(x, mean, shape, floor)
+        log_prob: Tensor = -log_det - 0.5 * math.log(2 * math.pi) * n - 0.5 * squares
+        return log_prob.to(x.dtype)
+    squares, log_det = full_squares(x, mean, shape, floor)
+    return log_det - 0.5 * (squares + x.shape[-1] * math.log(2 * math.pi))
+
+
+def full_squares(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> tuple[Tensor, Tensor]:
+    """Return squared distances ``(x - mean)ᵀ P (x - mean)`` and ``½ log |P|`` for full precisions P, both ``(...)``.
+
+    Args:
+        x: vectors of D features without missing values, ``(..., D)``.
+        mean: means, ``(..., D)``.
+        shape: the numbers that describe each precision, ``(..., D(D+1)/2)``.
+        floor: lower bound of the variances.
+    """
     size = x.shape[-1]
     factor = precision_cholesky(shape, size, floor)
     whitened = torch.einsum("...ij,...i->...j", factor, x - mean)  # Lᵀ (x - mean)
-    log_det = shape[..., :size].clamp(max=-0.5 * math.log(floor)).sum(-1)
-    return log_det - 0.5 * (whitened.square().sum(-1) + size * math.log(2 * math.pi))
+    return whitened.square().sum(-1), shape[..., :size].clamp(max=-0.5 * math.log(floor)).sum(-1)
 
 
 def array_log_density(
@@ -227,8 +241,9 @@ def _diagonal_terms(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
     return torch.where(observed, terms, 0.0)
 
 
-def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> Tensor:
-    """Return the log-density of vectors with missing features under full covariances in nats, ``(...)``.
+def marginal_squares(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the squared distances of vectors with missing features, ``½ log |covariance|`` and the numbers of observed
+    features, each ``(...)`` float64.
 
     A missing feature (NaN) is marginalised out: an independent standard normal, observed at its mean, replaces it.
 
@@ -248,9 +263,7 @@ def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) 
     factor = torch.linalg.cholesky(covariance)
     whitened = torch.linalg.solve_triangular(factor, deviation.unsqueeze(-1), upper=False).squeeze(-1)
     log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    constant = 0.5 * math.log(2 * math.pi) * observed.sum(-1, dtype=torch.float64)
-    log_prob: Tensor = -log_det - constant - 0.5 * whitened.square().sum(-1)
-    return log_prob.to(x.dtype)
+    return whitened.square().sum(-1), log_det, observed.sum(-1, dtype=torch.float64)
 
 
 def _lowrank_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> Tensor:

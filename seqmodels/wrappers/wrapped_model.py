@@ -69,7 +69,7 @@ class WrappedModel(SequenceModel, ABC):
         return wrapped
 
     def _take(self, model: SequenceModel) -> None:
-        self.model_ = model
+        self.model_, self.observation_ = model, model.observation_  # a fit may have changed it
         self.history_, self.converged_ = model.history_, model.converged_
         self.fit_seconds_: float = model.fit_seconds_
 

@@ -18,6 +18,7 @@ from seqmodels.generation.feature_distributions import (
     GridFeatures,
     JoinedFeatures,
     PowerFeatures,
+    StudentFeatures,
     _standard_density,
     crps_of_draws,
     quantiles_of_steps,
@@ -296,3 +297,27 @@ def test_quantiles_of_steps_are_those_of_each_step() -> None:
     steps.insert(2, EmpiricalFeatures(rng.standard_normal((50, 2))))
     for step, together in zip(steps, quantiles_of_steps(steps, LEVELS), strict=True):
         assert_array_equal(together, step.quantiles(LEVELS))
+
+
+def test_mixtures_of_student_t_have_exact_cdfs_quantiles_and_scores() -> None:
+    weights, degrees = np.array([0.6, 0.39, 0.01]), np.array([3.0, 40.0, np.inf])
+    loc, scale = np.array([[0.0, 1.0], [1.0, 2.0], [0.0, 0.0]]), np.array([[1.0, 2.0], [0.1, 3.0], [10.0, 20.0]])
+    features = StudentFeatures(weights, loc, scale, degrees)
+    moved = features.moved(np.array([[5.0, -1.0]]), np.array([[2.0, 0.5]]))
+
+    def cdf(x: float, d: int) -> float:
+        each = [
+            (stats.norm if np.isinf(nu) else stats.t(nu)).cdf((x - m) / s)
+            for nu, m, s in zip(degrees, loc[:, d], scale[:, d], strict=True)
+        ]
+        return float(weights @ each)
+
+    levels = np.array([1e-6, 0.05, 0.5, 0.975])
+    quantiles, y = features.quantiles(levels), np.array([0.7, -30.0])
+    np.testing.assert_allclose(moved.quantiles(levels), [5.0, -1.0] + quantiles * [2.0, 0.5], rtol=1e-8, atol=1e-8)
+    for d in range(2):
+        np.testing.assert_allclose([cdf(x, d) for x in quantiles[:, d]], levels, rtol=1e-8)
+        np.testing.assert_allclose(features.cdf(y)[d], cdf(y[d], d), rtol=1e-7)
+        below = integrate.quad(lambda x, d=d: cdf(x, d) ** 2, -np.inf, y[d], limit=300)[0]
+        above = integrate.quad(lambda x, d=d: (1 - cdf(x, d)) ** 2, y[d], np.inf, limit=300)[0]
+        np.testing.assert_allclose(features.crps(y)[d], below + above, rtol=1e-6)

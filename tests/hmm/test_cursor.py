@@ -18,7 +18,7 @@ from tests.hmm.test_missing_past import HOLES, WHOLE
 
 @cache
 def fitted(n_states: int, order: int, dtype: str = "float64") -> sm.HMM:
-    observation = sm.AutoregressiveGaussian(order, background=0.0)
+    observation = sm.AutoregressiveGaussian(order, background=0.0, predictive="plug-in")
     return sm.HMM(n_states, observation=observation, max_iter=2, n_init=1, dtype=dtype).fit(HOLES)
 
 

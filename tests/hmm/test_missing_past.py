@@ -40,9 +40,9 @@ HOLES = with_holes(WHOLE)
 HOLES[1][7:10] = np.nan  # a gap of whole frames
 HOLES[2][0] = np.nan
 OBSERVATIONS = [
-    sm.AutoregressiveGaussian(1, background=0.0),
-    sm.AutoregressiveGaussian(2, "diag", background=0.0),
-    sm.AutoregressiveGaussian(3, background=0.0),
+    sm.AutoregressiveGaussian(1, background=0.0, predictive="plug-in"),
+    sm.AutoregressiveGaussian(2, "diag", background=0.0, predictive="plug-in"),
+    sm.AutoregressiveGaussian(3, background=0.0, predictive="plug-in"),
 ]
 
 
@@ -105,7 +105,7 @@ def test_one_state_fitted_with_missing_values_is_the_joint_gaussian(
 
 @pytest.mark.slow
 def test_em_of_one_state_finds_the_maximum_with_missing_values() -> None:
-    observation = sm.AutoregressiveGaussian(1, ridge=0.0, background=0.0)
+    observation = sm.AutoregressiveGaussian(1, ridge=0.0, background=0.0, predictive="plug-in")
     model = sm.HMM(1, observation=observation, dtype="float64", tol=0, max_iter=100).fit(HOLES[:2])
     assert (np.diff(model.history_["objective"]) > -1e-12).all()
     best, table = model.score(HOLES[:2]), model.parameters_.table
@@ -119,7 +119,9 @@ def test_em_of_one_state_finds_the_maximum_with_missing_values() -> None:
 
 
 def test_partial_fit_of_one_state_filters_with_what_it_has() -> None:
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1, background=0.0), dtype="float64").fit(WHOLE)
+    model = sm.HMM(
+        1, observation=sm.AutoregressiveGaussian(1, background=0.0, predictive="plug-in"), dtype="float64"
+    ).fit(WHOLE)
     before = model.coefficients_.copy()
     for _ in range(3):
         model.partial_fit(HOLES)

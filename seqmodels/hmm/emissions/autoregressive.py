@@ -188,6 +188,9 @@ class AutoregressiveEmission(Emission):
     def _log_prob_of_complete(
         self, table: Tensor, x: Tensor, past: Tensor, design: RegressionDesign, log_b: Tensor
     ) -> None:
+        if self.observation.predictive == "posterior":
+            self._log_prob_given_frames(table, x, past, log_b)
+            return
         if self._runs_compiled(len(table), design):
             from seqmodels.hmm.emissions.compiled_regressions import log_densities
 
@@ -203,6 +206,12 @@ class AutoregressiveEmission(Emission):
         first = self.plain.log_prob(table[:1], frames, before)  # shared by all states
         log_b[design.early] = first.to(log_b.dtype).unsqueeze(1)
 
+    def _log_prob_given_frames(self, table: Tensor, x: Tensor, past: Tensor, log_b: Tensor) -> None:
+        """Fill ``log_b (N, K)`` with the densities of frames, which are no quadratic function of frame and past."""
+        for rows in row_blocks(len(x), len(table) * (self.n_regressors + 1), x.device):
+            before = past[rows, : self.observation.order].double()
+            log_b[rows] = self.plain.log_prob(table.unsqueeze(1), x[rows].double(), before).T.to(log_b.dtype)
+
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         assert past is not None
         if memo is None and self.observation.background:
@@ -214,6 +223,18 @@ class AutoregressiveEmission(Emission):
         for frames in self._incomplete_frames(design, x, past, len(table)):
             sums += self._expected_statistics(table, frames, gamma)
         return (sums,)
+
+    def statistics_of_complete(self, table: Tensor, x: Tensor, past: Tensor) -> Statistics:
+        """Return the statistics of one state over the frames without missing values in themselves or their past.
+
+        Args:
+            table: P output parameters of the state, ``(1, P)``.
+            x: N encoded frames, ``(N, D)``.
+            past: the p frames before each frame, ``(N, p, D)``, or ``(N, p + p²D, D)``.
+        """
+        kept = ~self._incomplete(x, past)
+        frames, before = x[kept], past[kept, : self.observation.order].to(x.dtype)
+        return self.statistics(table, frames, before, frames.new_ones(len(frames), 1))
 
     def _incomplete_frames(
         self, design: RegressionDesign, x: Tensor, past: Tensor, n_states: int
@@ -359,27 +380,8 @@ class AutoregressiveEmission(Emission):
     # -- M-step --------------------------------------------------------------------------------------------
 
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
-        products, sums, counts = quadratic.moments(statistics[0], self.n_regressors + self.size)
-        # Regressors are (past, 1); the ridge is on the coefficients of the past alone.
         q = self.n_regressors
-        last = torch.cat([sums[:, :q], counts.unsqueeze(1)], dim=1).unsqueeze(-1)  # (K, q + 1, 1): products with the 1
-        gram = torch.cat([torch.cat([products[:, :q, :q], last[:, :q].transpose(-1, -2)], dim=1), last], dim=2)
-        cross = torch.cat([products[:, q:, :q], sums[:, q:].unsqueeze(-1)], dim=-1)  # (K, D, q + 1)
-        scatter = products[:, q:, q:]
-        if self.observation.unit_root:
-            # Pseudo-frames, one for each feature, in which all steps are equal; their regression has no intercept.
-            ones = self._all_lags(table)  # (D, q)
-            extra = torch.nn.functional.pad(self.observation.unit_root * (ones.T @ ones), (0, 1, 0, 1))
-            gram = gram + extra
-            cross = cross + torch.nn.functional.pad(self.observation.unit_root * ones, (0, 1))
-            scatter = scatter + self.observation.unit_root * torch.eye(
-                self.size, dtype=table.dtype, device=table.device
-            )
-        penalty = torch.full((q + 1,), self.observation.ridge, dtype=torch.float64, device=table.device)
-        penalty[q] = 0.0
-        if not self.observation.intercept:
-            gram[:, q, :q] = gram[:, :q, q] = cross[..., q] = 0.0
-        gram = gram + torch.diag(penalty)
+        gram, cross, scatter, counts = self._normal_equations(statistics)
         visited = counts > 1e-10
         identity = torch.eye(q + 1, dtype=torch.float64, device=table.device)
         weights = cross @ torch.linalg.pinv(torch.where(visited[:, None, None], gram, identity), hermitian=True)
@@ -399,6 +401,62 @@ class AutoregressiveEmission(Emission):
         shape = self._shape(torch.where(visited[:, None, None], covariance, identity[: self.size, : self.size]))
         updated = self.observation.pack(weights[..., :q], weights[..., q], shape, *first)
         return torch.where(visited.unsqueeze(1), updated, table)
+
+    def _normal_equations(self, statistics: Statistics) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the sums of which the M-step's regressions are made, with ridge and unit roots.
+
+        ``statistics``: expected sums, as ``statistics`` returns them. With q = pD regressors and the constant 1, the
+        results are products of regressors ``(K, q + 1, q + 1)``, of responses and regressors ``(K, D, q + 1)``, of
+        responses ``(K, D, D)``, and numbers of frames ``(K,)``.
+        """
+        products, sums, counts = quadratic.moments(statistics[0], self.n_regressors + self.size)
+        # Regressors are (past, 1); the ridge is on the coefficients of the past alone.
+        q = self.n_regressors
+        last = torch.cat([sums[:, :q], counts.unsqueeze(1)], dim=1).unsqueeze(-1)  # (K, q + 1, 1): products with the 1
+        gram = torch.cat([torch.cat([products[:, :q, :q], last[:, :q].transpose(-1, -2)], dim=1), last], dim=2)
+        cross = torch.cat([products[:, q:, :q], sums[:, q:].unsqueeze(-1)], dim=-1)  # (K, D, q + 1)
+        scatter = products[:, q:, q:]
+        if self.observation.unit_root:
+            # Pseudo-frames, one for each feature, in which all steps are equal; their regression has no intercept.
+            ones = self._all_lags(products)  # (D, q)
+            extra = torch.nn.functional.pad(self.observation.unit_root * (ones.T @ ones), (0, 1, 0, 1))
+            gram = gram + extra
+            cross = cross + torch.nn.functional.pad(self.observation.unit_root * ones, (0, 1))
+            scatter = scatter + self.observation.unit_root * torch.eye(
+                self.size, dtype=products.dtype, device=products.device
+            )
+        penalty = torch.full((q + 1,), self.observation.ridge, dtype=torch.float64, device=products.device)
+        penalty[q] = 0.0
+        if not self.observation.intercept:
+            gram[:, q, :q] = gram[:, :q, q] = cross[..., q] = 0.0
+        gram = gram + torch.diag(penalty)
+        return gram, cross, scatter, counts
+
+    def with_posterior(self, table: Tensor, statistics: Statistics) -> Tensor | None:
+        """Return the parameters with those of the posterior of ``predictive="posterior"``; None if too few frames.
+
+        The prior is ``|Σ|^(-(D + 1) / 2)`` times the exponential of ``log_prior``. Then the coefficients (A, c) given Σ
+        are matrix-normal around their estimates, Σ is inverse Wishart, and the next step is Student t with
+        ``n - F - D + 1`` degrees of freedom for F estimated coefficients of each feature; under ``"diag"`` each feature
+        has ``n - F`` (Zellner 1971, *An introduction to Bayesian inference in econometrics*, section 8.2). There are
+        enough frames if all t densities have a variance, that is, more than 2 degrees of freedom.
+
+        Args:
+            table: P output parameters of each of K states, ``(K, P)``.
+            statistics: sums over n frames without missing values, as ``statistics`` returns them.
+        """
+        gram, _, _, n = self._normal_equations(statistics)
+        if not self.observation.intercept:
+            gram[:, -1, -1] = 0.0
+        n_coefficients = self.n_regressors + self.observation.intercept
+        degrees = n - n_coefficients - (0 if self.diagonal else self.size - 1)
+        if not bool((degrees > 2).all()):
+            return None
+        values, vectors = torch.linalg.eigh(gram)
+        is_determined = values > gram.shape[-1] * torch.finfo(gram.dtype).eps * values[..., -1:]
+        scale = torch.where(is_determined, values, torch.inf).rsqrt()
+        root = scale.unsqueeze(-1) * vectors.mT
+        return torch.cat([table, torch.stack([n, degrees], -1), root.flatten(-2)], -1)
 
     def _shape(self, covariance: Tensor) -> Tensor:
         if self.diagonal:

@@ -166,7 +166,7 @@ class PosteriorHMM(SequenceModel):
         inner = self.model.clone()
         inner.verbose = self.verbose is True or inner.verbose
         fit_member(inner, self._setting(), train, validation)
-        self.model_ = inner
+        self.model_ = inner._at_estimates()  # the draws are the posterior
         self.history_, self.converged_ = inner.history_, inner.converged_
         self._draw(train, self.random_state)
 
