@@ -42,7 +42,7 @@ def convolved(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 @compiled(inner=True)
-def stationary_polynomial(numbers: np.ndarray, lag: int) -> np.ndarray:
+def stationary_polynomial(numbers: np.ndarray, lag: int | np.int64) -> np.ndarray:
     """Return ``1 - φ_1 B^lag - φ_2 B^2lag - ...`` whose partial autocorrelations are ``tanh(numbers)``."""
     n = len(numbers)
     coefficients, before = np.zeros(n), np.zeros(n)
