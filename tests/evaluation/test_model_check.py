@@ -200,12 +200,23 @@ class TestOfOtherModels:
         x = np.zeros((300, 1))
         for t in range(1, 300):
             x[t] = 0.8 * x[t - 1] + rng.normal()
-        observation = sm.AutoregressiveGaussian(1, background=0.01)
+        observation = sm.AutoregressiveGaussian(1, background=0.01, predictive="plug-in")
         model = sm.HMM(1, observation=observation, n_init=1, dtype="float64").fit([x])
         error = x[1:] - model.coefficients_[0, 0] * x[:-1] - model.intercepts_[0]
         jump = (x[1:] - x[:-1]) / (np.sqrt(10.0) * model.encoding_.affine()[1])
         u = 0.99 * stats.norm.cdf(error / np.sqrt(model.covariances_[0])) + 0.01 * stats.norm.cdf(jump)
         np.testing.assert_allclose(residuals(model, [x])[0][1:], stats.norm.ppf(u), rtol=1e-6, atol=1e-8)
+
+    def test_an_autoregression_of_few_steps_has_those_of_its_student_t(self):
+        x = np.random.default_rng(7).normal(size=(30, 1)).cumsum(0)
+        observation = sm.AutoregressiveGaussian(1, background=0.0, ridge=0.0)
+        model = sm.HMM(1, observation=observation, n_init=1, dtype="float64").fit([x])
+        design = np.column_stack([x[:-1], np.ones(29)])
+        coefficients, rest, *_ = np.linalg.lstsq(design, x[1:], rcond=None)
+        spread = 1 + np.einsum("ti,ij,tj->t", design, np.linalg.inv(design.T @ design), design)
+        errors = (x[1:] - design @ coefficients)[:, 0] / np.sqrt(rest[0] / 27 * spread)
+        expected = stats.norm.ppf(stats.t(27).cdf(errors))
+        np.testing.assert_allclose(residuals(model, [x])[0][1:, 0], expected, rtol=1e-5, atol=1e-7)
 
     @pytest.mark.parametrize(
         "model",
