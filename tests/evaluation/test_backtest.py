@@ -242,9 +242,8 @@ def test_bic_finds_the_order_of_an_autoregression() -> None:
 def test_scores_are_those_of_the_forecasts() -> None:
     """Every figure of one origin anew, from ``SequenceModel.forecast``."""
     x = autoregression(200)
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(2, background=0.0), max_iter=5, dtype="float64").fit(
-        [x[:100]]
-    )
+    observation = sm.AutoregressiveGaussian(2, background=0.0, predictive="plug-in")
+    model = sm.HMM(1, observation=observation, max_iter=5, dtype="float64").fit([x[:100]])
     result = sm.backtest({"ar": model}, [x], horizon=4, first=150, every=20, baselines=False)
     assert sorted(set(result.scores["origin"])) == [150, 170, 190]
     scale = np.abs(np.diff(x[:150, 0])).mean()
