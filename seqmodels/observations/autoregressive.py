@@ -524,9 +524,10 @@ class AutoregressiveGaussian(Observation):
             centre, log_variance = (each.to(mean).expand_as(mean) for each in self._jump(past))
             below = shape.shape[-1] - len(shift)  # numbers below the diagonal of the precision's factor, if it is full
             broad = log_variance if covariance_type == "diag" else pad(-0.5 * log_variance, (0, below))
-            mean, shape = torch.cat([mean, centre]), torch.cat([shape, broad])  # (2 K, ...)
             both = log_weights + math.log1p(-self.background), log_weights + math.log(self.background)
-            log_weights = torch.cat(both)
+            # Both components of a row stand side by side, because rows may be moved by maps of their own.
+            pairs = (mean, centre), (shape, broad.expand_as(shape)), both
+            mean, shape, log_weights = (torch.stack(pair, 1).flatten(0, 1) for pair in pairs)  # (2 K, ...)
         loc = shift + scale * mean
         if covariance_type == "diag":
             deviation = scale * gaussian.variances_of_shape(shape, self.min_covariance).sqrt()

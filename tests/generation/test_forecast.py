@@ -456,3 +456,27 @@ def test_a_map_of_symbols_has_dates() -> None:
     forecast = STOPPING.forecast([pd.Series([0, 1, 0], index=MONTHS[:3])], 2)
     ax = forecast.plot()
     assert [label.get_text() for label in ax.get_xticklabels()] == ["2023-04-30", "2023-05-31"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        sm.HMM(2, observation=sm.AutoregressiveGaussian(1, background=0.1), n_init=1),
+        sm.HMM(1, observation=sm.AutoregressiveGaussian(1, background=0.1, predictive="plug-in")),
+        sm.HMM(1, observation=sm.AutoregressiveGaussian(1, background=0.1)),
+    ],
+    ids=["two states", "estimates", "posterior"],
+)
+def test_each_drawn_path_maps_all_of_its_own_components(model: sm.HMM) -> None:
+    # A change is like the last one, so that its distribution belongs to the level that its own path has reached.
+    changes, rng = np.zeros(300), np.random.default_rng(0)
+    for t in range(1, 300):
+        changes[t] = 0.9 * changes[t - 1] + rng.normal()
+    x = changes.cumsum()[:, None]
+    model = model.set_params(encoding=sm.encodings.Differences(), random_state=0, max_iter=5).fit([x])
+    frame = model.forecast([x], 2, n=2000, quantiles=(0.1, 0.9), random_state=0).frame
+    drawn = np.array([each[-1, 0] for each in model.sample(4000, length=2, prefix=x, random_state=1)])
+    width = np.subtract(*np.quantile(drawn, [0.9, 0.1]))
+    second = frame[frame["step"] == 2].iloc[0]
+    assert second["method"] == "sampled"
+    assert second["90%"] - second["10%"] == pytest.approx(width, rel=0.06)
