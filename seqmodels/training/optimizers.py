@@ -62,24 +62,14 @@ class AdamW(Optimizer):
         return [torch.optim.AdamW(groups, lr=lr, betas=self.betas, eps=self.eps, fused=True)]
 
 
-class FusedAdamW(torch.optim.Optimizer):
-    """An AdamW for weights on the CPU that takes exactly the steps of ``torch.optim.AdamW(fused=True)``.
+class OptimizerOnCPU(torch.optim.Optimizer, ABC):
+    """An optimiser of weights on the CPU, without torch's decorators, which import ``torch._dynamo`` for some seconds.
 
-    Its state is the same too. It exists because making or stepping torch's own optimiser imports ``torch._dynamo``,
-    which takes one or two seconds, and because its step has more overhead.
-
-    Args:
-        groups: groups of weights, each with its ``weight_decay``.
-        lr: learning rate of every group.
-        betas: shares of the running mean and mean square that each step keeps.
-        eps: constant added to the root of the mean square.
+    To add one, define ``take_step``.
     """
 
-    def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "fused": True})
-
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of weights with its own settings, without torch's decorator, which imports ``torch._dynamo``."""
+        """Add a group of weights with its own settings."""
         torch.optim.Optimizer.add_param_group.__wrapped__(self, param_group)  # type: ignore[attr-defined]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -92,7 +82,7 @@ class FusedAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take one step of AdamW for all weights that have a gradient, and return the loss that ``closure`` returns.
+        """Take one step for all weights that have a gradient, and return the loss that ``closure`` returns.
 
         Without ``closure`` return None.
         """
@@ -101,28 +91,50 @@ class FusedAdamW(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            weights = [p for p in group["params"] if p.grad is not None]
-            if not weights:
-                continue
-            states = [self.state[p] or self._begin(p) for p in weights]
-            means, squares, steps = ([s[name] for s in states] for name in ("exp_avg", "exp_avg_sq", "step"))
-            torch._foreach_add_(steps, 1)
-            torch._fused_adamw_(
-                weights,
-                [p.grad for p in weights],
-                means,
-                squares,
-                [],
-                steps,
-                lr=group["lr"],
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                weight_decay=group["weight_decay"],
-                eps=group["eps"],
-                amsgrad=False,
-                maximize=False,
-            )
+            self.take_step(group, [p for p in group["params"] if p.grad is not None])
         return loss
+
+    @abstractmethod
+    def take_step(self, group: dict[str, Any], weights: list[Tensor]) -> None:
+        """Move the weights of a group that have a gradient, which may be none, by the settings of the group."""
+
+
+class FusedAdamW(OptimizerOnCPU):
+    """An AdamW for weights on the CPU that takes exactly the steps of ``torch.optim.AdamW(fused=True)``.
+
+    Its state is the same too, and its step has less overhead.
+
+    Args:
+        groups: groups of weights, each with its ``weight_decay``.
+        lr: learning rate of every group.
+        betas: shares of the running mean and mean square that each step keeps.
+        eps: constant added to the root of the mean square.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "fused": True})
+
+    def take_step(self, group: dict[str, Any], weights: list[Tensor]) -> None:
+        if not weights:
+            return
+        states = [self.state[p] or self._begin(p) for p in weights]
+        means, squares, steps = ([s[name] for s in states] for name in ("exp_avg", "exp_avg_sq", "step"))
+        torch._foreach_add_(steps, 1)
+        torch._fused_adamw_(
+            weights,
+            [p.grad for p in weights],  # type: ignore[misc]
+            means,
+            squares,
+            [],
+            steps,
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+        )
 
     def _begin(self, weight: Tensor) -> dict[str, Tensor]:
         self.state[weight] = {
@@ -174,15 +186,14 @@ class Muon(Optimizer):
         return optimizers
 
 
-class OrthogonalizedMomentum(torch.optim.Optimizer):
+class OrthogonalizedMomentum(OptimizerOnCPU):
     """A Muon for matrices on the CPU, which takes the steps of ``torch.optim.Muon`` under ``"match_rms_adamw"``.
 
     The momentum B of a gradient G is ``B ← μ B + (1 - μ) G``. A step moves the matrix along ``O``, the orthogonal
     matrix next to ``μ B + (1 - μ) G``, which five Newton-Schulz iterations approximate.
 
     Torch's own multiplies in bfloat16, which is several times slower than float32 where the processor has no
-    instructions for it; this one then takes float32. Making torch's own also imports ``torch._dynamo``, which takes one
-    or two seconds.
+    instructions for it; this one then takes float32.
 
     Args:
         matrices: the matrices, of two axes each.
@@ -198,33 +209,18 @@ class OrthogonalizedMomentum(torch.optim.Optimizer):
         has_bfloat16 = torch.cpu.get_capabilities().get("avx512_bf16", False)
         self.dtype = torch.bfloat16 if has_bfloat16 else torch.float32
 
-    add_param_group = FusedAdamW.add_param_group
-    zero_grad = FusedAdamW.zero_grad
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take one step for all matrices that have a gradient, and return the loss that ``closure`` returns.
-
-        Without ``closure`` return None.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            lr, mu = group["lr"], group["momentum"]
-            for matrix in group["params"]:
-                if matrix.grad is None:
-                    continue
-                state = self.state[matrix]
-                if not state:
-                    state["momentum_buffer"] = torch.zeros_like(matrix.grad)
-                momentum: Tensor = state["momentum_buffer"]
-                momentum.lerp_(matrix.grad, 1 - mu)
-                direction = orthogonalized(matrix.grad.lerp(momentum, mu), self.dtype)
-                matrix.mul_(1 - lr * group["weight_decay"])
-                matrix.add_(direction, alpha=-lr * MUON_SIZE * math.sqrt(max(matrix.shape)))
-        return loss
+    def take_step(self, group: dict[str, Any], weights: list[Tensor]) -> None:
+        lr, mu = group["lr"], group["momentum"]
+        for matrix in weights:
+            assert matrix.grad is not None, "weights with a gradient"
+            state = self.state[matrix]
+            if not state:
+                state["momentum_buffer"] = torch.zeros_like(matrix.grad)
+            momentum: Tensor = state["momentum_buffer"]
+            momentum.lerp_(matrix.grad, 1 - mu)
+            direction = orthogonalized(matrix.grad.lerp(momentum, mu), self.dtype)
+            matrix.mul_(1 - lr * group["weight_decay"])
+            matrix.add_(direction, alpha=-lr * MUON_SIZE * math.sqrt(max(matrix.shape)))
 
 
 def orthogonalized(matrix: Tensor, dtype: torch.dtype) -> Tensor:
