@@ -123,10 +123,8 @@ class Backtest:
         if baseline is not None and baseline not in known:
             raise ValueError(f"baseline is {baseline!r}, but the models with forecasts are {', '.join(known)}")
         baseline = self._default_baseline() if baseline is None else baseline
-        by_model = {  # in one order of rows, that of the origins
-            name: self.scores[self.scores["model"] == name].set_index(SERIES)[["actual", *ERRORS.values()]]
-            for name in known
-        }
+        in_one_order = self.scores.sort_values([*SERIES, "origin", "step"], kind="stable").set_index(SERIES)
+        by_model = {name: in_one_order[in_one_order["model"] == name][["actual", *ERRORS.values()]] for name in known}
         scales = self.naive_errors.groupby(SERIES).mean()
         rows = []
         for name, each in by_model.items():

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from scipy import special
 from torch import Tensor
 
 from seqmodels.inference.gaussian.kalman import Gains, filter_group
@@ -158,6 +157,8 @@ class StudentTInnovations:
 
     def log_prob(self, steps: InnovationSteps) -> np.ndarray:
         """Return the log-density of each step given those before, in nats, ``(N,)``."""
+        from scipy import special
+
         nu, n, log_scales = self.degrees_of_freedom, steps.n_observed, self.log_scales(steps)
         constant = special.gammaln(0.5 * (nu + n)) - special.gammaln(0.5 * nu) - 0.5 * n * np.log(np.pi * nu)
         tails = 0.5 * (nu + n) * np.log1p(steps.squares * np.exp(-2 * log_scales) / nu)

@@ -236,9 +236,8 @@ def test_one_state_is_least_squares(order: int) -> None:
     assert_allclose(model.autoregression_[:, 0], coefficients[1:, 0], rtol=1e-8)
     assert_allclose(model.means_[0, 0] * (1 - model.autoregression_.sum()), coefficients[0, 0], rtol=1e-8)
     assert_allclose(model.variances_[0], squares[0] / (len(x) - order), rtol=1e-8)
-    like = sm.HMM(
-        1, observation=sm.AutoregressiveGaussian(order, "diag", ridge=0.0, background=0.0), dtype="float64"
-    ).fit([x])
+    observation = sm.AutoregressiveGaussian(order, "diag", ridge=0.0, background=0.0, predictive="plug-in")
+    like = sm.HMM(1, observation=observation, dtype="float64").fit([x])
     assert_allclose(model.log_prob_steps([x])[0][order:], like.log_prob_steps([x])[0][order:], rtol=0, atol=1e-7)
 
 
