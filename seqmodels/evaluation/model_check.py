@@ -38,6 +38,7 @@ LEAST_PROBABILITY = 2.0**-53  # beside 1, what float64 can tell apart; residuals
 MAX_NUMBERS, MAX_ROWS = 1 << 22, 4096  # of output parameters, and of steps, whose cdfs are computed together
 MAX_DRAWN = 2_000_000  # values that are drawn from the model at a time
 FEWEST_SIMULATIONS = 20
+MOST_SIMULATIONS = 100_000
 N_QUANTILES = 101
 FAR = 3.0  # deviations from which on a moment is named in a finding
 TESTS = {  # statistics that are tested, and the column of their p-values
@@ -170,7 +171,7 @@ def check(
             ``P(X <= x)``. False takes its middle. True draws u from it, so that residuals of the right model are
             exactly normal. The cdf of angles begins at -π, and that of symbols follows their numbers.
         n_lags: number of lags of the autocorrelations; fewer if all sequences are shorter.
-        n_simulations: number of simulated data sets, at least 20. 0 takes p-values and ranges of large samples
+        n_simulations: number of simulated data sets, 20 to 100000. 0 takes p-values and ranges of large samples
             instead, which hold for residuals given the past that are exactly normal.
         level: probability of the ranges of statistics, and one minus the probability that ``findings`` names anything
             if the model is right.
@@ -195,8 +196,10 @@ def check(
     """
     if not 0 < level < 1:
         raise ValueError(f"level is {level}; pass a probability between 0 and 1, such as 0.95")
-    if n_simulations != 0 and n_simulations < FEWEST_SIMULATIONS:
-        raise ValueError(f"n_simulations is {n_simulations}; pass at least {FEWEST_SIMULATIONS}, or 0 for none")
+    if n_simulations != 0 and not FEWEST_SIMULATIONS <= n_simulations <= MOST_SIMULATIONS:
+        raise ValueError(
+            f"n_simulations is {n_simulations}; pass {FEWEST_SIMULATIONS} to {MOST_SIMULATIONS}, or 0 for none"
+        )
     data = checked_data(model, X, y)
     if model.encoding_.reads == "text":
         raise ValueError("the model reads text, whose symbols have no order; see evaluation.calibration.reliability")

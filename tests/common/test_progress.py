@@ -125,7 +125,7 @@ def test_a_fit_that_fails_hides_no_later_bar(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.filterwarnings("ignore:.* of 6 draws came from trajectories that diverged")
 def test_forecasts_and_draws_of_a_posterior_show_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = a_terminal(monkeypatch)
-    series = np.random.default_rng(0).normal(size=(30, 2))
+    series = np.random.default_rng(0).normal(size=(150, 4))  # which take longer than a bar waits to be drawn again
     sm.forecast(series, 2)
     lines = [line for line in shown(terminal).split("\r") if line.strip()]
     assert lines

@@ -463,7 +463,7 @@ class TestRefusals:
     X = MODEL.sample(1, length=10, random_state=21)
 
     def test_of_arguments(self):
-        with pytest.raises(ValueError, match="at least 20, or 0"):
+        with pytest.raises(ValueError, match="pass 20 to 100000, or 0"):
             check(MODEL, self.X, n_simulations=5)
         with pytest.raises(ValueError, match="probability between 0 and 1"):
             check(MODEL, self.X, level=95)
