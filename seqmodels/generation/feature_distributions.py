@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 import torch
@@ -110,17 +111,13 @@ class FeatureDistributions(ABC):
 
 
 @dataclass(frozen=True)
-class GaussianFeatures(FeatureDistributions):
-    """The distributions of D features that are mixtures of C Gaussians with the same weights.
+class LocationScaleFeatures(FeatureDistributions):
+    """The distributions of D features that are mixtures of C densities of one form, each with a location and a scale.
 
     Attributes:
-        weights: weight of each component, ``(C,)``.
-        loc: mean of each component, ``(C, D)``.
-        scale: standard deviation of each component, ``(C, D)``.
-
-    >>> GaussianFeatures(np.ones(1), np.zeros((1, 1)), np.ones((1, 1))).quantiles(np.array([0.5, 0.975])).round(4)
-    array([[0.  ],
-           [1.96]])
+        weights: weight of each component, the same for all features, ``(C,)``.
+        loc: location of each component, which is its mean, ``(C, D)``.
+        scale: scale of each component, ``(C, D)``.
     """
 
     weights: np.ndarray
@@ -135,12 +132,7 @@ class GaussianFeatures(FeatureDistributions):
     def mean(self) -> np.ndarray:
         return np.asarray(self.weights @ self.loc)
 
-    def cdf(self, x: np.ndarray) -> np.ndarray:
-        from scipy import special
-
-        return np.asarray(special.ndtr(self._z(x)) @ self.weights)
-
-    def moved(self, shift: np.ndarray, scale: np.ndarray) -> GaussianFeatures:
+    def moved(self, shift: np.ndarray, scale: np.ndarray) -> Self:
         """Return the distributions of ``shift + scale · x``, with a different map for each group of components.
 
         Args:
@@ -149,15 +141,35 @@ class GaussianFeatures(FeatureDistributions):
         """
         n = len(self.weights) // len(shift)
         shift, scale = np.repeat(shift, n, axis=0), np.repeat(scale, n, axis=0)
-        return GaussianFeatures(self.weights, shift + scale * self.loc, scale * self.scale)
+        return replace(self, loc=shift + scale * self.loc, scale=scale * self.scale)
 
     def _z(self, x: np.ndarray) -> np.ndarray:
-        """Return values of D features standardised by the mean and deviation of each of C components, ``(..., D, C)``.
+        """Return values of D features standardised by the location and scale of each component, ``(..., D, C)``.
 
         Args:
             x: the values, ``(..., D)``.
         """
         return np.asarray((np.asarray(x)[..., None] - self.loc.T) / self.scale.T)
+
+
+@dataclass(frozen=True)
+class GaussianFeatures(LocationScaleFeatures):
+    """The distributions of D features that are mixtures of C Gaussians with the same weights.
+
+    Attributes:
+        weights: weight of each component, ``(C,)``.
+        loc: mean of each component, ``(C, D)``.
+        scale: standard deviation of each component, ``(C, D)``.
+
+    >>> GaussianFeatures(np.ones(1), np.zeros((1, 1)), np.ones((1, 1))).quantiles(np.array([0.5, 0.975])).round(4)
+    array([[0.  ],
+           [1.96]])
+    """
+
+    def cdf(self, x: np.ndarray) -> np.ndarray:
+        from scipy import special
+
+        return np.asarray(special.ndtr(self._z(x)) @ self.weights)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         return np.asarray(_mixture_quantiles(self.weights[None], self.loc[None], self.scale[None], levels)[0])
@@ -184,7 +196,7 @@ class GaussianFeatures(FeatureDistributions):
 
 
 @dataclass(frozen=True)
-class StudentFeatures(FeatureDistributions):
+class StudentFeatures(LocationScaleFeatures):
     """The distributions of D features that are mixtures of C Student t densities with the same weights.
 
     Attributes:
@@ -199,33 +211,10 @@ class StudentFeatures(FeatureDistributions):
            [2.0739]])
     """
 
-    weights: np.ndarray
-    loc: np.ndarray
-    scale: np.ndarray
     degrees: np.ndarray
 
-    @property
-    def n_features(self) -> int:
-        return int(self.loc.shape[1])
-
-    @property
-    def mean(self) -> np.ndarray:
-        return np.asarray(self.weights @ self.loc)
-
     def cdf(self, x: np.ndarray) -> np.ndarray:
-        z = (np.asarray(x)[..., None] - self.loc.T) / self.scale.T  # (..., D, C)
-        return np.asarray(_cdf(z, self.degrees) @ self.weights)
-
-    def moved(self, shift: np.ndarray, scale: np.ndarray) -> StudentFeatures:
-        """Return the distributions of ``shift + scale · x``, with a different map for each group of components.
-
-        Args:
-            shift, scale: the maps, each ``(r, D)``. The components are divided into r consecutive groups of equal size,
-                one for each map.
-        """
-        n = len(self.weights) // len(shift)
-        shift, scale = np.repeat(shift, n, axis=0), np.repeat(scale, n, axis=0)
-        return replace(self, loc=shift + scale * self.loc, scale=scale * self.scale)
+        return np.asarray(_cdf(self._z(x), self.degrees) @ self.weights)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         weights, loc, scale = self.weights[None], self.loc[None], self.scale[None]

@@ -23,6 +23,7 @@ from seqmodels.generation.feature_distributions import (
     GaussianFeatures,
     GridFeatures,
     JoinedFeatures,
+    LocationScaleFeatures,
     PowerFeatures,
     StudentFeatures,
 )
@@ -205,7 +206,7 @@ def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) ->
         at = np.cumsum([group.n_features for group in encoded.groups])[:-1]
         parts = zip(encoded.groups, np.split(shift, at, axis=1), np.split(scale, at, axis=1), strict=True)
         return _joined([_raw(*each) for each in parts])
-    if isinstance(encoded, GaussianFeatures | StudentFeatures | DensityFeatures):
+    if isinstance(encoded, LocationScaleFeatures | DensityFeatures):
         return encoded.moved(shift, scale)
     return None
 

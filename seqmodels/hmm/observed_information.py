@@ -225,7 +225,7 @@ class ExactObjective:
 
 @dataclass(frozen=True)
 class Shift:
-    """What is added to the linear predictors of N steps in n sequences.
+    """A change of the linear predictors of N steps in n sequences, which is added to them.
 
     Attributes:
         initial: to the logits of first states, ``(n, K)``.

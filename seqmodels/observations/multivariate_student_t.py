@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.parameters import Floor, refuse_wrong_arguments
-from seqmodels.observations import gaussian
+from seqmodels.observations import gaussian, multivariate_t
 from seqmodels.observations.base import Observation
 from seqmodels.observations.special_functions import log_gamma_step, student_t_cdf
 from seqmodels.observations.student_t import LEAST_DEGREES, MOST_DEGREES
@@ -102,15 +102,8 @@ class MultivariateStudentT(Observation):
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         location, shape, nu = self.unpack(output_parameters)
-        at_location = torch.where(torch.isnan(x), x, location)
-        highest = gaussian.log_density(at_location, location, shape, "full", self.min_covariance)
-        # The missing features have left the Gaussian density, whose exponent is -q/2.
-        squares = 2 * (highest - gaussian.log_density(x, location, shape, "full", self.min_covariance))
-        n = (~torch.isnan(x)).sum(-1).to(nu)
-        halves = torch.arange(x.shape[-1], dtype=nu.dtype, device=nu.device)
-        steps = log_gamma_step(0.5 * (nu.unsqueeze(-1) + halves))  # log Γ((ν + j + 1)/2) - log Γ((ν + j)/2)
-        constant = torch.where(halves < n.unsqueeze(-1), steps, 0.0).sum(-1) + 0.5 * n * (2 / nu).log()
-        return highest + constant - 0.5 * (nu + n) * torch.log1p(squares.clamp(min=0.0) / nu)
+        spread = multivariate_t.Spread(nu.double(), torch.ones_like(nu), torch.ones_like(nu, dtype=torch.bool))
+        return multivariate_t.log_density(x, location, shape, "full", self.min_covariance, spread).to(nu)
 
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         location, shape, nu = self.unpack(output_parameters)

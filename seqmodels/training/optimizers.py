@@ -192,8 +192,8 @@ class OrthogonalizedMomentum(OptimizerOnCPU):
     The momentum B of a gradient G is ``B ← μ B + (1 - μ) G``. A step moves the matrix along ``O``, the orthogonal
     matrix next to ``μ B + (1 - μ) G``, which five Newton-Schulz iterations approximate.
 
-    Torch's own multiplies in bfloat16, which is several times slower than float32 where the processor has no
-    instructions for it; this one then takes float32.
+    Torch's own multiplies in bfloat16, which is slower than float32 where the processor has no instructions for it:
+    2.6 times with AVX-512, and over 20 times with AVX2. This one then takes float32.
 
     Args:
         matrices: the matrices, of two axes each.

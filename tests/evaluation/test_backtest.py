@@ -70,7 +70,7 @@ def of_two(x: list[np.ndarray] = TWO, **options: Any) -> sm.evaluation.Backtest:
 
 
 def test_figures_of_benchmarks_are_those_of_other_libraries() -> None:
-    """Utilsforecast 0.2.17: mase, rmsse, mqloss of each series; GluonTS 0.16: MeanWeightedSumQuantileLoss."""
+    """Utilsforecast 0.2.17: mase, rmsse, mqloss of each series; GluonTS 0.17: MeanWeightedSumQuantileLoss."""
     found = of_two().benchmark().set_index("model").drop(columns="n_series")
     columns = ["mase", "rmsse", "wql", "relative_mase", "relative_rmsse", "relative_wql"]
     assert list(found) == columns

@@ -49,9 +49,9 @@ class TransformerSeq2SeqArchitecture(LayerOptions, Architecture):
 
     Args:
         cross_bias: True if the scores of cross-attention have a learned bias for each head and difference of the
-            positions in target and source, as those of self-attention have in Raffel et al. (2020). Where a target
-            roughly follows the order of its source, the decoder finds its place in the source much sooner. The bias
-            starts at zero.
+            positions in target and source, as those of self-attention have in Raffel et al. (2020), so that a
+            decoder whose target roughly follows the order of its source need not learn its place from content alone.
+            The bias starts at zero.
     """
 
     bias: bool = False

@@ -165,8 +165,8 @@ class TransformerSeq2Seq(TransformerArguments, NeuralModel):
         architecture: a ``TransformerSeq2SeqArchitecture``: the rarer options, such as tied embeddings.
 
     Learning rate, batch size and limits of training are described at ``TrainingOptions``; encoding, observation, seed,
-    device and precision at ``SequenceModel``. Other than networks of one sequence, it is trained by ``Muon``, which
-    learns in half as many steps where to look in the source.
+    device and precision at ``SequenceModel``. Other than networks of one sequence, it is trained by ``Muon`` by
+    default (``experiments/spelling_tuning.py``).
     """
 
     n_layers: int = 2
