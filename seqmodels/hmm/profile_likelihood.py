@@ -51,7 +51,7 @@ def profile_interval(
     estimate = chosen_estimate(objective.coordinates.estimates(), which)
     u = shift.new_zeros(objective.coordinates.n)
     values, jacobian = raw_values(objective.coordinates, [estimate], u, shift, scale)
-    information = Information.of(-hessian(objective.gradient, u))
+    information = Information.of(objective.information())
     root, size = information.root, float((jacobian @ information.root).norm())
     if not information.is_identified(jacobian).all():
         raise ValueError(f"{_in_words(which)} has no interval: {NOT_IDENTIFIED}")

@@ -65,6 +65,8 @@ class FitObjective:
         refuse: function that is called with the numbers of sequences of probability zero, and raises ``ValueError`` if
             there are any.
         penalty: that of penalised terms of inputs; None without such terms.
+        exact_information: function of u that returns minus the exact Hessian of the objective without the penalty, ``(P,
+            P)``; None if it is to be computed by differences.
     """
 
     coordinates: Coordinates
@@ -73,6 +75,19 @@ class FitObjective:
     log_prob: Callable[[Parameters, PackedBatch], Tensor]
     refuse: Callable[[Sequence[int]], None]
     penalty: Penalty | None = None
+    exact_information: Callable[[Tensor], Tensor] | None = None
+
+    def information(self) -> Tensor:
+        """Return minus the Hessian of the objective at the estimates, ``(P, P)``.
+
+        Raises:
+            ValueError: a sequence has probability zero.
+        """
+        u = torch.zeros(self.coordinates.n, dtype=torch.float64)
+        if self.exact_information is None:
+            return -hessian(self.gradient, u)
+        information = self.exact_information(u)
+        return information if self.penalty is None else information + torch.diag(self.penalty.precision)
 
     def gradient(self, u: Tensor) -> Tensor:
         """Return the exact gradient of the objective at ``u (P,)``, ``(P,)`` float64, in nats.
@@ -113,16 +128,19 @@ def gradient_of(value: Tensor, u: Tensor) -> Tensor:
     return torch.zeros_like(u) if gradient is None else gradient
 
 
-def hessian(gradient: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
+def hessian(gradient: Callable[[Tensor], Tensor], u: Tensor, length: float = STEP) -> Tensor:
     """Return the Hessian at ``u (P,)`` by central differences of a gradient, made symmetric, ``(P, P)``.
 
-    ``gradient`` is a function of ``u`` that returns the gradient there, ``(P,)``.
+    Args:
+        gradient: function of ``u`` that returns the gradient there, ``(P,)``.
+        u: where, ``(P,)``.
+        length: length of the steps to either side.
     """
     columns = []
     for i in range(len(u)):
         step = torch.zeros_like(u)
-        step[i] = STEP
-        columns.append((gradient(u + step) - gradient(u - step)) / (2 * STEP))
+        step[i] = length
+        columns.append((gradient(u + step) - gradient(u - step)) / (2 * length))
     matrix = torch.stack(columns, 1) if columns else u.new_zeros(0, 0)
     return 0.5 * (matrix + matrix.T)
 
@@ -189,7 +207,7 @@ def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level
     coordinates, estimates = objective.coordinates, objective.coordinates.estimates()
     u = shift.new_zeros(coordinates.n)
     values, jacobian = raw_values(coordinates, estimates, u, shift, scale)
-    information = Information.of(-hessian(objective.gradient, u))
+    information = Information.of(objective.information())
     errors = (jacobian @ information.root).square().sum(1).sqrt()
     is_identified = information.is_identified(jacobian)
     notes = [

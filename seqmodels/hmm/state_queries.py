@@ -144,6 +144,14 @@ def stationary(initial: np.ndarray, transition: np.ndarray, final: np.ndarray | 
     return shares
 
 
+def n_closed_classes(transition: np.ndarray) -> int:
+    """Return the number of closed classes of a chain with transitions ``(K, K)``, and so of stationary distributions.
+
+    A closed class is a set of states that lead to one another and are never left.
+    """
+    return len(_closed_classes(transition, None))
+
+
 def _closed_classes(transition: np.ndarray, final: np.ndarray | None) -> list[np.ndarray]:
     """Return the closed classes of a chain: sets of states that lead to one another and are never left.
 
