@@ -202,7 +202,7 @@ class Smooth(Term):
         return [f"{self.label}.{i}" for i in range(1, n + 1)]
 
     def values_of(self, name: str, learned: np.ndarray, n: int) -> np.ndarray | None:
-        return np.linspace(*learned, n) if name == self.input else None
+        return np.linspace(learned[0], learned[1], n) if name == self.input else None
 
     def centre_and_scale(self, columns: np.ndarray) -> tuple[np.ndarray, float]:
         mean = columns.mean(0)

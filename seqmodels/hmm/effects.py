@@ -22,7 +22,7 @@ from seqmodels.hmm.coordinates import Coordinates
 from seqmodels.hmm.emissions.given_inputs import regressed_columns
 from seqmodels.hmm.estimates import Estimate
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.standard_errors import Information, wald_interval
+from seqmodels.hmm.standard_errors import FitObjective, Information, wald_interval, warn_far
 from seqmodels.hmm.state_queries import n_closed_classes
 from seqmodels.inference.chains.given_inputs import log_initial
 
@@ -70,7 +70,7 @@ class Effects:
         p, emission = coordinates.parameters, coordinates.emission
         slopes, part = PARTS[on]
         if getattr(p, slopes) is None:
-            raise ValueError(f"the {part} of the model depend on no inputs; name some in input_effects")
+            raise ValueError(f"no input changes the {part} of the model; name some in input_effects")
         if on == "emissions":
             return cls.of_emissions(coordinates, shift, scale)
         if on == "first_state":
@@ -121,25 +121,23 @@ class Effects:
         return cls(estimates, of_table)
 
 
-def effects_table(
-    coordinates: Coordinates, effects: Effects, information: Information, steps: Tensor, level: float
-) -> pd.DataFrame:
+def effects_table(objective: FitObjective, effects: Effects, steps: Tensor, level: float) -> pd.DataFrame:
     """Return the quantities at n steps with their standard errors and intervals, a row for each step and quantity.
 
     The columns are ``step``, the number of the step, ``name``, ``state``, ``feature``, ``estimate``,
     ``standard_error``, ``ci_low`` and ``ci_high``.
 
     Args:
-        coordinates: the map from unconstrained numbers, zero at the estimates, to parameters.
+        objective: what ``fit`` maximises on the training data, as a function of numbers that are zero at the estimates.
         effects: the Q quantities.
-        information: the inverse of the observed information of the numbers.
         steps: the C columns that the model reads at each step, ``(n, C)``.
         level: probability with which an interval is to contain the true value.
     """
     import pandas as pd
 
-    u = torch.zeros(coordinates.n, dtype=torch.float64)
-    values, errors = [], []
+    information, coordinates = Information.of(objective.information()), objective.coordinates
+    newton, u = objective.newton_step(information), torch.zeros(coordinates.n, dtype=torch.float64)
+    values, errors, moved = [], [], []
     for step in steps:
 
         def at(u: Tensor, step: Tensor = step) -> Tensor:
@@ -148,19 +146,22 @@ def effects_table(
         jacobian = torch.autograd.functional.jacobian(at, u)
         error = (jacobian @ information.root).square().sum(1).sqrt()
         values.append(at(u))
+        moved.append(jacobian @ newton)
         errors.append(error.where(information.is_identified(jacobian) & (error > 0), torch.nan))
     rows = list(product(range(len(steps)), effects.estimates))
+    estimates, distances = [row for _, row in rows], (torch.cat(moved) / torch.cat(errors)).abs().nan_to_num()
+    warn_far(estimates, distances)
     estimate, error = torch.cat(values).numpy(), torch.cat(errors).numpy()
     intervals = [
-        wald_interval(*each, row.link, level)
-        for each, (_, row) in zip(zip(estimate.tolist(), error.tolist(), strict=True), rows, strict=True)
+        wald_interval(*each, level)
+        for each in zip(estimate.tolist(), error.tolist(), [row.link for row in estimates], strict=True)
     ]
     return pd.DataFrame(
         {
             "step": np.array([t for t, _ in rows]),
-            "name": [each.name for _, each in rows],
-            "state": [each.state for _, each in rows],
-            "feature": pd.Series([each.feature for _, each in rows], dtype=object),
+            "name": [row.name for row in estimates],
+            "state": [row.state for row in estimates],
+            "feature": pd.Series([row.feature for row in estimates], dtype=object),
             "estimate": estimate,
             "standard_error": error,
             "ci_low": [low for low, _ in intervals],

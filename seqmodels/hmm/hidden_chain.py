@@ -34,10 +34,10 @@ from seqmodels.generation.inputs import encode_source
 from seqmodels.hmm.chains.base import HiddenChain, is_impossible
 from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, conjugate_given_inputs, conjugate_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, joined_values, raw_size, validation_score
+from seqmodels.hmm.effects import EffectOn, Effects, effects_table
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.given_inputs import regressed_columns
-from seqmodels.hmm.effects import EffectOn, Effects, effects_table
 from seqmodels.hmm.few_frames import FewFrames
 from seqmodels.hmm.fitting import Fitting
 from seqmodels.hmm.from_parameters import with_slopes
@@ -94,7 +94,7 @@ from seqmodels.hmm.penalised_terms import (
     with_intervals,
 )
 from seqmodels.hmm.profile_likelihood import profile_interval
-from seqmodels.hmm.standard_errors import FitObjective, Information, check_level, standard_errors
+from seqmodels.hmm.standard_errors import FitObjective, check_level, standard_errors
 from seqmodels.hmm.state_forecast import StateForecast, uncertain_pasts
 from seqmodels.hmm.state_paths import (
     ForcedAlignment,
@@ -1477,8 +1477,7 @@ class HiddenChainModel(SequenceModel):
         steps = scaling.steps_along(name, shown, others or {})
         objective, shift, scale = self._objective_at(self._setting().examples(data))
         effects = Effects.of(on, self._fitted_chain, objective.coordinates, shift, scale)
-        information = Information.of(objective.information())
-        frame = effects_table(objective.coordinates, effects, information, torch.as_tensor(steps), level)
+        frame = effects_table(objective, effects, torch.as_tensor(steps), level)
         frame.insert(0, "value", shown[frame.pop("step")])
         frame.insert(0, "input", name)
         return frame

@@ -195,8 +195,8 @@ def log_precisions(blocks: Sequence[Block], sds: Sequence[float]) -> Tensor:
 def errors_of_log_sds(marginal: MarginalLikelihood, log_precision: Tensor) -> Tensor:
     """Return the standard errors of the logarithms of the standard deviations of B blocks, ``(B,)``.
 
-    They follow from minus the Hessian of the marginal likelihood V at its maximum, by the log-precisions and the numbers
-    that are not integrated out. An error is infinite where V is flat.
+    They follow from minus the Hessian of the marginal likelihood V at its maximum, by the log-precisions and the
+    numbers that are not integrated out. An error is infinite where V is flat.
 
     Args:
         marginal: the marginal likelihood, of numbers that are zero at its maximum.

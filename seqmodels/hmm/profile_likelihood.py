@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.estimates import Estimate
-from seqmodels.hmm.standard_errors import NOT_IDENTIFIED, FitObjective, Information, hessian, raw_values
+from seqmodels.hmm.standard_errors import NOT_IDENTIFIED, FitObjective, Information, raw_values
 
 PRECISION = 1e-9  # tolerance of the search, in standard errors of the parameter
 WITHIN = 1e-6  # largest error of the log-likelihood at an end, in nats, and of the cosine of the two gradients there

@@ -65,8 +65,8 @@ class FitObjective:
         refuse: function that is called with the numbers of sequences of probability zero, and raises ``ValueError`` if
             there are any.
         penalty: that of penalised terms of inputs; None without such terms.
-        exact_information: function of u that returns minus the exact Hessian of the objective without the penalty, ``(P,
-            P)``; None if it is to be computed by differences.
+        exact_information: function of u that returns minus the exact Hessian of the objective without the penalty,
+            ``(P, P)``; None if it is to be computed by differences.
     """
 
     coordinates: Coordinates
@@ -118,6 +118,17 @@ class FitObjective:
             weighted = batch.weight * log_prob.sum()
             value, gradient = value + float(weighted.detach()), gradient + gradient_of(weighted, u)
         return value, gradient
+
+    def newton_step(self, information: Information) -> Tensor:
+        """Return the step of Newton's method from the estimates to the maximum, ``(P,)``, by the inverse information.
+
+        It is zero for an objective with a penalty, because there variances are where the marginal likelihood is
+        largest, and not the objective.
+        """
+        u = torch.zeros(self.coordinates.n, dtype=torch.float64)
+        if self.penalty is not None:
+            return u
+        return information.root @ (information.root.T @ self.gradient(u))
 
 
 def gradient_of(value: Tensor, u: Tensor) -> Tensor:
@@ -215,9 +226,8 @@ def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level
         for estimate, identified in zip(estimates, is_identified.tolist(), strict=True)
     ]
     has_error = torch.tensor([not note for note in notes], dtype=torch.bool, device=errors.device)
-    newton = jacobian @ information.root @ (information.root.T @ objective.gradient(u))
-    if objective.penalty is None:  # with one, variances are where the marginal likelihood is largest
-        _warn_far(estimates, (newton / errors).abs().where(has_error & (errors > 0), 0.0))
+    newton = jacobian @ objective.newton_step(information)
+    warn_far(estimates, (newton / errors).abs().where(has_error & (errors > 0), 0.0))
     errors = errors.where(has_error, torch.nan)
     intervals = [
         wald_interval(value, error, estimate.link, level)
@@ -289,7 +299,7 @@ def wald_interval(value: float, error: float, link: Link, level: float) -> tuple
     return float(expit(logit(value) - half)), float(expit(logit(value) + half))
 
 
-def _warn_far(estimates: Sequence[Estimate], distances: Tensor) -> None:
+def warn_far(estimates: Sequence[Estimate], distances: Tensor) -> None:
     """Warn if a Newton step would move an estimate by more than ``FAR`` standard errors, away from a maximum.
 
     Args:

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 40  # values of an input that are drawn as points; more are drawn as lines
 DODGE = 0.5  # share of the distance between values over which the points of states are spread
-PROBABILITIES = {"stationary": "share of steps", "initial": "probability of the first state"}
+PROBABILITIES = {
+    "transition": "probability after",
+    "stationary": "share of steps",
+    "initial": "probability of the first state",
+}
 COLUMNS = ("input", "value", "name", "state", "feature", "estimate", "ci_low", "ci_high")
 
 
@@ -48,29 +52,28 @@ def effects(
             f"frame has no {f'column {lacking[0]!r}' if lacking else 'rows'}; pass a result of the method effects of "
             "an HMM"
         )
-    is_of_pairs = (frame["name"] == "transition").all()
+    is_of_pairs = bool((frame["name"] == "transition").all())
     by, along = (["state"], "feature") if is_of_pairs else (["name", "feature"], "state")
     states = np.unique(frame[along].to_numpy(dtype=int))
     n_named = 1 + max(int(states[-1]), int(frame["state"].max()))
     names = [str(each) for each in (range(n_named) if state_names is None else state_names)]
     if len(names) < n_named:
         raise ValueError(f"state_names is {state_names!r}, but there are {n_named} states; pass a name for each")
-    panels_of = list(frame.groupby(by, sort=False, dropna=False))
+    panels_of = [rows for _, rows in frame.groupby(by, sort=False, dropna=False)]
 
     from seqmodels.plot.style import in_style, panels_or_new, state_colour
 
     with in_style():
         panels = panels_or_new(ax, len(panels_of), 2.4)
-        for axes, (key, of_panel) in zip(panels, panels_of, strict=True):
+        for axes, rows in zip(panels, panels_of, strict=True):
             for place, state in zip(np.linspace(-0.5, 0.5, len(states) + 2)[1:-1], states, strict=True):
-                _draw(axes, of_panel[of_panel[along] == state], DODGE * place, state_colour(state), names[state])
-            is_probability = is_of_pairs or key[0] in PROBABILITIES
-            if is_probability:
+                _draw(axes, rows[rows[along] == state], DODGE * place, state_colour(state), names[state])
+            name, state, feature = rows[["name", "state", "feature"]].iloc[0]
+            if name in PROBABILITIES:
                 axes.set_ylim(-0.02, 1.02)
-            of_emission = f"{key[0]}: {key[-1]}"
-            axes.set_ylabel(
-                f"probability after {names[key[0]]}" if is_of_pairs else PROBABILITIES.get(key[0], of_emission)
-            )
+                axes.set_ylabel(f"{PROBABILITIES[name]} {names[state]}" if is_of_pairs else PROBABILITIES[name])
+            else:
+                axes.set_ylabel(f"{name}: {feature}")
             if len(states) > 1:
                 beside: Any = {"loc": "upper left", "bbox_to_anchor": (1.005, 1.0), "borderaxespad": 0}
                 axes.legend(title="next state" if is_of_pairs else "state", frameon=False, **beside)

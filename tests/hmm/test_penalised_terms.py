@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 from scipy.special import gammaln, log_softmax, logsumexp
+from scipy.stats import norm
 
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
@@ -105,6 +106,35 @@ def test_figures_are_those_of_r(
         np.testing.assert_allclose(model.terms_["sd"], sd, rtol=2e-5)
     if edf is not None:
         np.testing.assert_allclose(model.terms_["edf"], edf, rtol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "low", "high"),
+    [  # glmmTMB::glmmTMB(y2 ~ (1 | g), REML = TRUE), and confint(parm = "theta_")
+        ("y2", {}, 0.6395871, 1.353393),
+        # glmmTMB::glmmTMB(counts ~ (1 | g), family = poisson), and confint(parm = "theta_")
+        ("counts", {"observation": sm.Poisson(), "restricted": False}, 0.6341367, 1.373531),
+    ],
+)
+def test_intervals_of_standard_deviations_are_those_of_r(y: str, options: Any, low: float, high: float) -> None:
+    model, X = one_state(of_r()[y], of_r()["g"], RandomEffect("u"), **options)
+    frame = model.term_intervals(X)
+    assert frame[model.terms_.columns].equals(model.terms_)
+    np.testing.assert_allclose(frame[["ci_low", "ci_high"]].to_numpy(), [[low, high]], rtol=2e-5)
+    half = norm.ppf(0.95) * frame["standard_error"] / frame["sd"]
+    np.testing.assert_allclose(np.log(model.term_intervals(X, level=0.9)["ci_high"] / frame["sd"]), half)
+
+
+def test_the_interval_of_a_term_that_vanishes_is_everything() -> None:
+    rng = np.random.default_rng(1)
+    model, X = one_state(rng.normal(size=60), np.arange(60) % 6.0, RandomEffect("u"))
+    (row,) = model.term_intervals(X).to_dict("records")
+    assert row["sd"] < 1e-2
+    assert row["ci_low"] < 1e-6
+    assert row["ci_high"] > 1e6
+    model, X = one_state(rng.normal(size=60), np.arange(60) % 6.0, "u")
+    with pytest.raises(ValueError, match="has no penalised terms"):
+        model.term_intervals(X)
 
 
 def test_the_objective_of_counts_is_their_log_likelihood_by_laplace() -> None:
