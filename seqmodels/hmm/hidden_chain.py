@@ -1473,12 +1473,12 @@ class HiddenChainModel(SequenceModel):
         data, scaling = self._without_past(X, y, "effects"), self._effects_scaling
         if scaling is None:
             raise ValueError("the model depends on no inputs; pass input_effects=ChainInputEffects(...) and fit it")
-        shown = scaling.values_of(name, data.X, N_VALUES) if values is None else np.asarray(values, dtype=np.float64)
-        steps = scaling.steps_along(name, shown, others or {})
+        grid = scaling.values_of(name, data.X, N_VALUES) if values is None else np.asarray(values, dtype=np.float64)
+        steps = scaling.steps_along(name, grid, others or {})
         objective, shift, scale = self._objective_at(self._setting().examples(data))
         effects = Effects.of(on, self._fitted_chain, objective.coordinates, shift, scale)
         frame = effects_table(objective, effects, torch.as_tensor(steps), level)
-        frame.insert(0, "value", shown[frame.pop("step")])
+        frame.insert(0, "value", grid[frame.pop("step")])
         frame.insert(0, "input", name)
         return frame
 
@@ -1575,7 +1575,7 @@ class HiddenChainModel(SequenceModel):
         if self.parameters_.transition_slopes is not None:
             raise AbsentAttributeError(
                 "transitions depend on inputs, so there is no stationary distribution; see transition_at, or call "
-                "plot.transitions_by_input"
+                "effects(X, name, 'stationary') for those at values of an input"
             )
         chain = self._fitted_chain
         return chain.stationary(self.parameters_, self._emission_of(chain))

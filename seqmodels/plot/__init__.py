@@ -1,4 +1,4 @@
-"""Plots in one style: hidden states, frames, alignments, attention, confusions, components of series, and forecasts.
+"""Plots in one style: hidden states, effects, frames, alignments, attention, confusions, components, and forecasts.
 
 The other modules draw results, which have methods for it: ``Comparison.plot_by_position``, ``Backtest.plot``.
 Matplotlib takes a second to load, so it is imported only when something is drawn.

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
-from seqmodels.common.parameters import checked
+from seqmodels.common.parameters import checked_but
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
     from seqmodels.plot.style import Panels
@@ -25,7 +25,7 @@ PROBABILITIES = {
 COLUMNS = ("input", "value", "name", "state", "feature", "estimate", "ci_low", "ci_high")
 
 
-@checked
+@checked_but("frame")
 def effects(
     frame: pd.DataFrame, *, ax: Axes | Sequence[Axes] | None = None, state_names: Sequence[str] | None = None
 ) -> Axes | Panels:
@@ -46,6 +46,8 @@ def effects(
     Raises:
         ValueError: ``frame`` is no result of ``effects``, or a state has no name.
     """
+    if not hasattr(type(frame), "columns"):
+        raise ValueError(f"frame is {frame!r:.50}; pass a result of the method effects of an HMM")
     lacking = [column for column in COLUMNS if column not in frame]
     if lacking or not len(frame):
         raise ValueError(

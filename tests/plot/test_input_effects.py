@@ -71,3 +71,5 @@ def test_refused() -> None:
         plot.effects(frame.drop(columns="ci_low"))
     with pytest.raises(ValueError, match="frame has no rows"):
         plot.effects(frame[:0])
+    with pytest.raises(ValueError, match="frame is None; pass a result of the method effects"):
+        plot.effects(None)  # type: ignore[arg-type]
