@@ -23,12 +23,13 @@ from seqmodels.hmm.emissions.given_inputs import regressed_columns
 from seqmodels.hmm.estimates import Estimate
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.standard_errors import FitObjective, Information, wald_interval, warn_far
-from seqmodels.hmm.state_queries import n_closed_classes
+from seqmodels.hmm.state_queries import closed_classes
 from seqmodels.inference.chains.given_inputs import log_initial
 
 if TYPE_CHECKING:
     import pandas as pd
 
+ROUNDING = 1e-12  # share of a quantity below which its standard error is that of rounding
 EffectOn = Literal["transitions", "stationary", "first_state", "emissions"]
 PARTS: dict[EffectOn, tuple[str, str]] = {  # the slopes that each depends on, and what they are of
     "transitions": ("transition_slopes", "transitions"),
@@ -88,16 +89,17 @@ class Effects:
                 return chain.transitions_at(p, step[None])[0][pairs[:, 0], pairs[:, 1]]
 
             return cls([Estimate("transition", (i, j), i, j, "logit") for i, j in pairs.tolist()], of_pairs)
-        if n_closed_classes(p.transition.numpy()) > 1:
+        states, *others = (torch.as_tensor(each) for each in closed_classes(p.transition.numpy(), None))
+        if others:
             raise ValueError(
                 "some states are never left for others, so that there are several stationary distributions; pass "
                 "'transitions'"
             )
 
         def of_shares(p: Parameters, step: Tensor) -> Tensor:
-            return chain.stationary_at(p, emission, step[None])[0]
+            return chain.stationary_at(p, emission, step[None])[0, states]
 
-        return cls([Estimate("stationary", (j,), j, None, "logit") for j in range(len(p.initial))], of_shares)
+        return cls([Estimate("stationary", (j,), j, None, "logit") for j in states.tolist()], of_shares)
 
     @classmethod
     def of_emissions(cls, coordinates: Coordinates, shift: Tensor, scale: Tensor) -> Effects:
@@ -143,11 +145,12 @@ def effects_table(objective: FitObjective, effects: Effects, steps: Tensor, leve
         def at(u: Tensor, step: Tensor = step) -> Tensor:
             return effects.at(coordinates.at(u)[0], step)
 
-        jacobian = torch.autograd.functional.jacobian(at, u)
+        jacobian, value = torch.autograd.functional.jacobian(at, u), at(u)
         error = (jacobian @ information.root).square().sum(1).sqrt()
-        values.append(at(u))
+        has_error = information.is_identified(jacobian) & (error > ROUNDING * value.abs())
+        values.append(value)
         moved.append(jacobian @ newton)
-        errors.append(error.where(information.is_identified(jacobian) & (error > 0), torch.nan))
+        errors.append(error.where(has_error, torch.nan))
     rows = list(product(range(len(steps)), effects.estimates))
     estimates, distances = [row for _, row in rows], (torch.cat(moved) / torch.cat(errors)).abs().nan_to_num()
     warn_far(estimates, distances)

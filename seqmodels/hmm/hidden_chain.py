@@ -1452,7 +1452,7 @@ class HiddenChainModel(SequenceModel):
             ``feature``, ``estimate``, ``standard_error``, ``ci_low`` and ``ci_high``. ``name``, ``state`` and
             ``feature`` are those of ``standard_errors``, and ``name`` may be ``"stationary"``. Errors and ends are NaN
             where the data do not identify a quantity, or where it depends on nothing that was estimated. Transitions
-            that the topology rules out have no rows.
+            that the topology rules out have no rows, nor have shares of states that are left for ever.
 
         Raises:
             ValueError: this part of the model depends on no inputs, or the model reads no input of that name; there are
@@ -1466,8 +1466,8 @@ class HiddenChainModel(SequenceModel):
         >>> frame = model.effects(X, "heat", "emissions", values=[0.0, 1.0])
         >>> frame[["value", "name", "estimate", "ci_low", "ci_high"]].round(2)
            value   name  estimate  ci_low  ci_high
-        0    0.0  rates      2.52    1.99     3.19
-        1    1.0  rates      7.50    6.53     8.63
+        0    0.0  rates       3.2    2.64     3.89
+        1    1.0  rates       7.6    6.50     8.88
         """
         check_level(level)
         data, scaling = self._without_past(X, y, "effects"), self._effects_scaling

@@ -242,6 +242,9 @@ def test_what_nothing_estimated_has_no_interval() -> None:
     assert frame[["state", "feature"]].to_numpy().tolist() == [[0, 0], [0, 1], [1, 1], [1, 2], [2, 2]]
     assert frame["standard_error"].isna().tolist() == [False, False, False, False, True]
     assert frame["ci_low"].isna().tolist() == [False, False, False, False, True]
+    (last,) = model.effects(X, "heat", "stationary", values=[20.0]).to_dict("records")
+    assert (last["state"], last["estimate"]) == (2, pytest.approx(1.0))
+    assert np.isnan(last["ci_low"])
 
 
 def test_effects_that_a_model_does_not_have_are_refused() -> None:
@@ -257,6 +260,16 @@ def test_effects_that_a_model_does_not_have_are_refused() -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             model.effects(X, **arguments)
+    known = sm.HMM.from_parameters(
+        [0.5, 0.5],
+        np.eye(2),
+        means=[[-4.0], [4.0]],
+        covariances=[[1.0], [1.0]],
+        transition_slopes=np.zeros((2, 2, 1)),
+        inputs={"heat": 20.0},
+    )
+    with pytest.raises(ValueError, match="several stationary distributions"):
+        known.effects(X, "heat", "stationary")
     plain = sm.HMM(1, max_iter=1).fit(list(X))
     with pytest.raises(ValueError, match="depends on no inputs"):
         plain.effects(list(X), "heat")
