@@ -515,7 +515,7 @@ class HiddenChainModel(SequenceModel):
         observation, parameters = self.observation_, self.parameters_
         if not (self._integrates and isinstance(observation, AutoregressiveGaussian) and self.n_states == 1):
             return
-        is_estimate = self.algorithm == "em" and not self.training.frozen and parameters.table_slopes is None
+        is_estimate = self.algorithm == "em" and not self.training.frozen and not self.input_effects.emissions
         if observation.predictive != "auto" or not is_estimate:
             return
         assert isinstance(emission, AutoregressiveEmission)
@@ -1474,6 +1474,8 @@ class HiddenChainModel(SequenceModel):
         if scaling is None:
             raise ValueError("the model depends on no inputs; pass input_effects=ChainInputEffects(...) and fit it")
         grid = scaling.values_of(name, data.X, N_VALUES) if values is None else np.asarray(values, dtype=np.float64)
+        if grid.ndim != 1 or not len(grid):
+            raise ValueError(f"values has the shape {grid.shape}; pass a list of at least one number")
         steps = scaling.steps_along(name, grid, others or {})
         objective, shift, scale = self._objective_at(self._setting().examples(data))
         effects = Effects.of(on, self._fitted_chain, objective.coordinates, shift, scale)

@@ -256,6 +256,7 @@ def test_effects_that_a_model_does_not_have_are_refused() -> None:
         ({"name": "heat", "on": "first_state"}, "no input changes the first state"),
         ({"name": "heat", "on": "means"}, "on is 'means'"),
         ({"name": "heat", "values": [np.nan]}, "'heat' is nan"),
+        ({"name": "heat", "values": []}, "values has the shape"),
         ({"name": "heat", "level": 1.0}, "level is 1.0"),
     ]:
         with pytest.raises(ValueError, match=message):

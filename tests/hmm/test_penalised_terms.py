@@ -84,6 +84,28 @@ def test_a_gaussian_regression_is_the_linear_mixed_model(y: str, u: str, term: A
     np.testing.assert_allclose(by_model, fitted, atol=2e-4)
 
 
+def test_an_autoregression_with_groups_is_a_linear_mixed_model_too() -> None:
+    """By maximum likelihood given the first step, because the coefficient of the past is not integrated out."""
+    data, rng = of_r(), np.random.default_rng(3)
+    y, g = np.zeros(300), data["g"]
+    for t in range(1, 300):
+        y[t] = 0.5 * y[t - 1] + 0.6 * np.sin(g[t]) + 0.4 * rng.normal()
+    model, _ = one_state(
+        y, g, RandomEffect("u"), observation=sm.AutoregressiveGaussian(1, background=0), restricted=False
+    )
+    fixed, random = np.stack([np.ones(299), y[:-1]], 1), (g[1:, None] == np.arange(15)).astype(float)
+
+    def loss(log_sd: np.ndarray) -> float:
+        V = np.exp(2 * log_sd[0]) * np.eye(299) + np.exp(2 * log_sd[1]) * random @ random.T
+        inverse = np.linalg.inv(V)
+        residual = y[1:] - fixed @ np.linalg.solve(fixed.T @ inverse @ fixed, fixed.T @ inverse @ y[1:])
+        return float(np.linalg.slogdet(V)[1] + residual @ inverse @ residual)
+
+    sigma, tau = np.exp(minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-8}).x)
+    np.testing.assert_allclose(np.sqrt(model.covariances_.item()), sigma, rtol=1e-4)
+    np.testing.assert_allclose(model.terms_["sd"], tau, rtol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("y", "u", "term", "options", "sigma", "sd", "edf"),
     [  # lme4::lmer(y2 ~ (1 | g))
