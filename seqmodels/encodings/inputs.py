@@ -290,6 +290,52 @@ class InputScaling:
             raise ValueError(f"the input {self.names[i]!r} is {steps[t, i]} at step {t}; pass finite numbers")
         return self._encoded(steps)
 
+    def check_names(self, names: Sequence[str]) -> None:
+        """Raise ValueError if one of ``names`` is no input that the model reads."""
+        unknown = [each for each in names if each not in self.names]
+        if unknown:
+            raise ValueError(f"the model reads no input {unknown[0]!r}; it reads {listed(self.names)}")
+
+    def values_of(self, name: str, sequences: Sequences, n: int) -> np.ndarray:
+        """Return values at which an effect of an input is shown: groups, or n values that span a period or a range.
+
+        Args:
+            name: name of the input.
+            sequences: sequences whose inputs have the range, if no term has learned it.
+            n: number of values of a range. An input that takes two values is shown at these.
+
+        Raises:
+            ValueError: there is no input of this name.
+        """
+        self.check_names([name])
+        each = (term.term.values_of(name, term.learned, n) for term in self.terms)
+        known = next((values for values in each if values is not None), None)
+        if known is not None:
+            return known
+        different = np.unique(np.concatenate(_chosen(sequences, (name,), sequences.inputs)))
+        return different if len(different) <= 2 else np.linspace(different[0], different[-1], n)
+
+    def steps_along(self, name: str, values: np.ndarray, others: Mapping[str, float]) -> np.ndarray:
+        """Return the columns that a model reads at n steps that differ in one input alone, ``(n, C)``.
+
+        Args:
+            name: name of the input.
+            values: its raw values, ``(n,)``.
+            others: raw values of other inputs, by name. One that is not listed has its mean, or stands for no group if
+                it numbers the groups of a random effect.
+
+        Raises:
+            ValueError: there is no input of such a name, or values are not finite.
+        """
+        self.check_names([name, *others])
+        held = dict(zip(self.names, self.mean.tolist(), strict=True))
+        for term in self.terms:
+            at = {each: term.term.reference(each, term.learned) for each in term.term.inputs}
+            held |= {each: value for each, value in at.items() if value is not None}
+        held |= others
+        columns = {each: np.full(len(values), value) for each, value in held.items()}
+        return self.encode_steps(columns | {name: values})
+
     def _with_times_as_numbers(self, inputs: Any, n: int | None, after: Sequences | None) -> Any:
         """Return raw inputs with the column of times checked and converted to numbers; NaN if there are no times.
 

@@ -68,6 +68,25 @@ class Term(Configurable, ABC):
     def labels(self, learned: np.ndarray) -> list[str]:
         """Return the names of the Q columns, given what ``learn`` returned."""
 
+    def values_of(self, name: str, learned: np.ndarray, n: int) -> np.ndarray | None:
+        """Return values of one of its inputs at which an effect of the input is shown: groups, or n that span a range.
+
+        Return None if the term has learned nothing about the values of this input, as by default.
+
+        Args:
+            name: name of the input.
+            learned: what ``learn`` returned.
+            n: number of values of a range.
+        """
+        return None
+
+    def reference(self, name: str, learned: np.ndarray) -> float | None:
+        """Return the value at which an input is held while another one changes; None for its mean, as by default.
+
+        The arguments are those of ``values_of``.
+        """
+        return None
+
     def centre_and_scale(self, columns: np.ndarray) -> tuple[np.ndarray, float]:
         """Return what is subtracted from each column, ``(Q,)``, and by what number all are divided then.
 
@@ -118,6 +137,12 @@ class RandomEffect(Term):
     def labels(self, learned: np.ndarray) -> list[str]:
         slope = "" if self.slope is None else f":{self.slope}"
         return [f"{self.group}={group:g}{slope}" for group in learned.tolist()]
+
+    def values_of(self, name: str, learned: np.ndarray, n: int) -> np.ndarray | None:
+        return learned if name == self.group else None
+
+    def reference(self, name: str, learned: np.ndarray) -> float | None:
+        return float(learned.max()) + 1 if name == self.group else None  # no group, so that the effect is zero
 
 
 @dataclass(repr=False)
@@ -175,6 +200,9 @@ class Smooth(Term):
     def labels(self, learned: np.ndarray) -> list[str]:
         n = self.n_splines - (2 if self.period is None else 1)
         return [f"{self.label}.{i}" for i in range(1, n + 1)]
+
+    def values_of(self, name: str, learned: np.ndarray, n: int) -> np.ndarray | None:
+        return np.linspace(learned[0], learned[1], n) if name == self.input else None
 
     def centre_and_scale(self, columns: np.ndarray) -> tuple[np.ndarray, float]:
         mean = columns.mean(0)

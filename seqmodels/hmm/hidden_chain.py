@@ -34,6 +34,7 @@ from seqmodels.generation.inputs import encode_source
 from seqmodels.hmm.chains.base import HiddenChain, is_impossible
 from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, conjugate_given_inputs, conjugate_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, joined_values, raw_size, validation_score
+from seqmodels.hmm.effects import EffectOn, Effects, effects_table
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.given_inputs import regressed_columns
@@ -78,15 +79,19 @@ from seqmodels.hmm.learning.variational import (
 )
 from seqmodels.hmm.missing_past import PastFilter, filters_itself, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.new_levels import warn_of_new_levels
+from seqmodels.hmm.observed_information import ExactObjective
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.penalised_terms import (
     Coefficients,
     encoded_sds,
+    errors_of_log_sds,
     exact_objective,
+    log_precisions,
     marginal_likelihood,
     terms_arrays,
     terms_from_arrays,
     terms_table,
+    with_intervals,
 )
 from seqmodels.hmm.profile_likelihood import profile_interval
 from seqmodels.hmm.standard_errors import FitObjective, check_level, standard_errors
@@ -144,6 +149,7 @@ FLOAT64_DENSITIES = 1 << 15  # of all frames of training data
 FLOAT64_DENSITIES_OF_FRAME = 8  # of a frame, where there are no training data
 NO_INPUTS = InputOptions()
 NO_INPUT_EFFECTS = ChainInputEffects()
+N_VALUES = 100  # of an input at which its effect is shown
 USED_BY_ALL = ("checkpoint", "checkpoint_seconds", "resume_from", "step_decay")  # step_decay by partial_fit
 NO_POSTERIOR = "the model has no posterior; fit it with algorithm='variational'"
 
@@ -481,8 +487,7 @@ class HiddenChainModel(SequenceModel):
         emission = self._emission_of(chain)
         self.parameters_ = chain.inputs.started(self.parameters_, emission)
         objective, _, scale = self._objective_at(train)
-        corpus = chain.corpus(train, emission, torch.device("cpu"), torch.float64)
-        exact = exact_objective(objective, emission, corpus, chain.inputs.n_inputs)
+        exact = self._exact(objective, train)
         marginal, blocks = marginal_likelihood(exact, chain.inputs, restricted=self.input_effects.restricted)
         maximum = marginal.maximise(torch.zeros(objective.coordinates.n, dtype=torch.float64))
         self.parameters_ = objective.coordinates.at(maximum.u)[0].detached()
@@ -510,7 +515,7 @@ class HiddenChainModel(SequenceModel):
         observation, parameters = self.observation_, self.parameters_
         if not (self._integrates and isinstance(observation, AutoregressiveGaussian) and self.n_states == 1):
             return
-        is_estimate = self.algorithm == "em" and not self.training.frozen and parameters.table_slopes is None
+        is_estimate = self.algorithm == "em" and not self.training.frozen and not self.input_effects.emissions
         if observation.predictive != "auto" or not is_estimate:
             return
         assert isinstance(emission, AutoregressiveEmission)
@@ -1408,6 +1413,77 @@ class HiddenChainModel(SequenceModel):
         objective, shift, scale = self._objective_at(self._setting().examples(data))
         return profile_interval(objective, shift, scale, (name, state, feature), level)
 
+    @checked
+    def effects(
+        self,
+        X: Any,
+        name: str,
+        on: EffectOn = "transitions",
+        *,
+        y: Any = None,
+        values: Sequence[float] | np.ndarray | None = None,
+        others: Mapping[str, float] | None = None,
+        level: float = 0.95,
+    ) -> pd.DataFrame:
+        """Return what an input does: probabilities or parameters of emissions at values of the input, with intervals.
+
+        Standard errors follow from the observed information, as those of ``standard_errors``, and the delta method.
+        With penalised terms the information includes the penalties, so that intervals are those of the posterior given
+        the variances of the terms, as in R's ``mgcv``: how sure these variances are is no part of them. Intervals of
+        probabilities are symmetric on the scale of log-odds, those of rates on the scale of logarithms. They are for
+        each value by itself, not for the whole function. ``plot.effects`` draws the table.
+
+        Args:
+            X: list of the training sequences.
+            name: name of the input.
+            on: what the input changes: ``"transitions"``, the probabilities of transitions (in continuous time over one
+                unit of time); ``"stationary"``, the share of its steps that a long sequence spends in each state while
+                the inputs stay as they are; ``"first_state"``, the probabilities of the first state; or
+                ``"emissions"``, the parameters of emissions that depend on inputs, such as means.
+            y: list of the targets of the sequences, or None.
+            values: raw values of the input; None means 100 that span its range in ``X``, or the period of a ``Smooth``;
+                the groups of a ``RandomEffect``; or the two values of an input that has no others.
+            others: raw values of other inputs, by name. An input that is not listed has its mean. The input that
+                numbers the groups of a ``RandomEffect`` stands for the mean of the population, an effect of zero.
+            level: probability with which an interval is to contain the true value, between 0 and 1.
+
+        Returns:
+            A row for each value and each quantity, with columns ``input`` (its name), ``value``, ``name``, ``state``,
+            ``feature``, ``estimate``, ``standard_error``, ``ci_low`` and ``ci_high``. ``name``, ``state`` and
+            ``feature`` are those of ``standard_errors``, and ``name`` may be ``"stationary"``. Errors and ends are NaN
+            where the data do not identify a quantity, or where it depends on nothing that was estimated. Transitions
+            that the topology rules out have no rows, nor have shares of states that are left for ever.
+
+        Raises:
+            ValueError: this part of the model depends on no inputs, or the model reads no input of that name; there are
+                several stationary distributions; or ``standard_errors`` would raise it.
+
+        >>> from seqmodels import HMM, Poisson, Sequences
+        >>> u = np.linspace(0, 1, 100)
+        >>> x = np.random.default_rng(0).poisson(np.exp(1 + u))[:, None]
+        >>> X = Sequences([x], inputs=[u[:, None]], input_names=["heat"])
+        >>> model = HMM(1, observation=Poisson(), input_effects=ChainInputEffects(emissions=["heat"])).fit(X)
+        >>> frame = model.effects(X, "heat", "emissions", values=[0.0, 1.0])
+        >>> frame[["value", "name", "estimate", "ci_low", "ci_high"]].round(2)
+           value   name  estimate  ci_low  ci_high
+        0    0.0  rates       3.2    2.64     3.89
+        1    1.0  rates       7.6    6.50     8.88
+        """
+        check_level(level)
+        data, scaling = self._without_past(X, y, "effects"), self._effects_scaling
+        if scaling is None:
+            raise ValueError("the model depends on no inputs; pass input_effects=ChainInputEffects(...) and fit it")
+        grid = scaling.values_of(name, data.X, N_VALUES) if values is None else np.asarray(values, dtype=np.float64)
+        if grid.ndim != 1 or not len(grid):
+            raise ValueError(f"values has the shape {grid.shape}; pass a list of at least one number")
+        steps = scaling.steps_along(name, grid, others or {})
+        objective, shift, scale = self._objective_at(self._setting().examples(data))
+        effects = Effects.of(on, self._fitted_chain, objective.coordinates, shift, scale)
+        frame = effects_table(objective, effects, torch.as_tensor(steps), level)
+        frame.insert(0, "value", grid[frame.pop("step")])
+        frame.insert(0, "input", name)
+        return frame
+
     def _objective_at(self, examples: list[Example]) -> tuple[FitObjective, torch.Tensor, torch.Tensor]:
         """Return the objective of ``fit`` as a function of unconstrained numbers, and the shift and scale to raw units.
 
@@ -1441,8 +1517,52 @@ class HiddenChainModel(SequenceModel):
         if len(self._terms_table):
             coefficients = Coefficients.of(objective.coordinates, chain.inputs)
             sds = encoded_sds(self._terms_table, coefficients.blocks, emission, scale)
-            objective = replace(objective, penalty=coefficients.penalty(sds))
+            exact = self._exact(objective, examples)
+            objective = replace(
+                objective, penalty=coefficients.penalty(sds), exact_information=lambda u: exact.derivatives(u)[2]
+            )
         return objective, shift, scale
+
+    def _exact(self, objective: FitObjective, examples: list[Example]) -> ExactObjective:
+        """Return the objective of ``fit`` on encoded sequences with exact second derivatives, without penalties."""
+        chain, emission = self._fitted_chain, objective.coordinates.emission
+        corpus = chain.corpus(examples, emission, torch.device("cpu"), torch.float64)
+        return exact_objective(objective, emission, corpus, chain.inputs.n_inputs)
+
+    @checked
+    def term_intervals(self, X: Any, y: Any = None, *, level: float = 0.95) -> pd.DataFrame:
+        """Return ``terms_`` with a standard error and a confidence interval of each standard deviation.
+
+        They follow from the Hessian of the marginal likelihood that ``fit`` maximises, by the logarithms of all
+        standard deviations and by the parameters that are not integrated out, such as those of the emissions if the
+        terms are of transitions. Intervals are symmetric on the scale of logarithms. The Hessian is of central
+        differences of exact gradients: with F such parameters and B rows it takes 2 (F + B) of them, which may take as
+        long as the fit.
+
+        Args:
+            X: list of the training sequences.
+            y: list of their targets, or None.
+            level: probability with which an interval is to contain the true value, between 0 and 1.
+
+        Returns:
+            The rows and columns of ``terms_``, and the columns ``standard_error``, ``ci_low`` and ``ci_high`` of
+            ``sd``. The interval of a term that vanishes reaches from 0 to infinity, because on the scale of logarithms
+            the marginal likelihood is flat there: it says that the data are compatible with zero, and no more.
+
+        Raises:
+            ValueError: ``input_effects`` has no terms; a sequence has a past.
+        """
+        check_level(level)
+        data = self._without_past(X, y, "term_intervals")
+        if not len(self._terms_table):
+            raise ValueError("input_effects has no penalised terms; see standard_errors for other parameters")
+        objective, _, scale = self._objective_at(examples := self._setting().examples(data))
+        inputs = self._fitted_chain.inputs
+        exact = self._exact(objective, examples)
+        marginal, blocks = marginal_likelihood(exact, inputs, restricted=self.input_effects.restricted)
+        sds = encoded_sds(self._terms_table, blocks, exact.emission, scale)
+        errors = errors_of_log_sds(marginal, log_precisions(blocks, sds))
+        return with_intervals(self.terms_, errors, level)
 
     # -- the chain -----------------------------------------------------------------------------------------
 
@@ -1457,7 +1577,7 @@ class HiddenChainModel(SequenceModel):
         if self.parameters_.transition_slopes is not None:
             raise AbsentAttributeError(
                 "transitions depend on inputs, so there is no stationary distribution; see transition_at, or call "
-                "plot.transitions_by_input"
+                "effects(X, name, 'stationary') for those at values of an input"
             )
         chain = self._fitted_chain
         return chain.stationary(self.parameters_, self._emission_of(chain))

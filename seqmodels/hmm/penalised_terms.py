@@ -18,11 +18,12 @@ from seqmodels.hmm.learning.given_inputs import InputOptions, PenalisedColumns
 from seqmodels.hmm.learning.marginal_likelihood import MarginalLikelihood, Maximum
 from seqmodels.hmm.observed_information import ExactObjective
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.standard_errors import FitObjective, Penalty
+from seqmodels.hmm.standard_errors import FitObjective, Information, Penalty, hessian, wald_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
+STEP = 1e-2  # of the differences of the gradient of the marginal likelihood
 NAMES = {"transition": "transitions", "emission": "emissions", "start": "first_state"}  # as in ChainInputEffects
 COLUMNS: dict[str, Any] = {
     "part": object,
@@ -90,8 +91,8 @@ class Coefficients:
     def penalty(self, sds: Sequence[float]) -> Penalty:
         """Return the penalty of the numbers, given the standard deviation of the coefficients of each block."""
         precision = torch.zeros_like(self.base)
-        for block, sd in zip(self.blocks, sds, strict=True):
-            precision[block.places] = (block.unit / sd) ** 2
+        for block, value in zip(self.blocks, log_precisions(self.blocks, sds).exp(), strict=True):
+            precision[block.places] = value
         return Penalty(precision, self.base)
 
 
@@ -183,6 +184,43 @@ def encoded_sds(terms: pd.DataFrame, blocks: Sequence[Block], emission: Emission
         for block in blocks
     ]
     return [sd / unit for sd, unit in zip(terms["sd"].tolist(), units, strict=True)]
+
+
+def log_precisions(blocks: Sequence[Block], sds: Sequence[float]) -> Tensor:
+    """Return the log-precision of the numbers of each block, ``(B,)``, given standard deviations of coefficients."""
+    each = [block.unit / sd for block, sd in zip(blocks, sds, strict=True)]
+    return 2 * torch.tensor(each, dtype=torch.float64).log()
+
+
+def errors_of_log_sds(marginal: MarginalLikelihood, log_precision: Tensor) -> Tensor:
+    """Return the standard errors of the logarithms of the standard deviations of B blocks, ``(B,)``.
+
+    They follow from minus the Hessian of the marginal likelihood V at its maximum, by the log-precisions and the
+    numbers that are not integrated out. An error is infinite where V is flat.
+
+    Args:
+        marginal: the marginal likelihood, of numbers that are zero at its maximum.
+        log_precision: logarithms of the precisions of the blocks there, ``(B,)``.
+    """
+    u, n = torch.zeros_like(marginal.base), len(marginal.outer)
+    at = torch.cat([u[marginal.outer], log_precision])
+    information = Information.of(-hessian(lambda outer: marginal.value_and_gradient(outer, u)[1], at, STEP))
+    of_log_sd = -0.5 * torch.eye(len(at), dtype=torch.float64)[n:]
+    errors = (of_log_sd @ information.root).square().sum(1).sqrt()
+    return errors.where(information.is_identified(of_log_sd), torch.inf)
+
+
+def with_intervals(terms: pd.DataFrame, errors: Tensor, level: float) -> pd.DataFrame:
+    """Return the table of terms with a standard error and an interval of each standard deviation.
+
+    Args:
+        terms: the table, as ``terms_table`` returns it.
+        errors: standard errors of the logarithms of the standard deviations, ``(B,)``.
+        level: probability with which an interval is to contain the true value.
+    """
+    raw = terms["sd"].to_numpy() * errors.numpy()
+    ends = [wald_interval(*each, "log", level) for each in zip(terms["sd"], raw.tolist(), strict=True)]
+    return terms.assign(standard_error=raw, ci_low=[low for low, _ in ends], ci_high=[high for _, high in ends])
 
 
 def terms_arrays(terms: pd.DataFrame) -> dict[str, Any]:

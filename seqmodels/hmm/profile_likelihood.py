@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.estimates import Estimate
-from seqmodels.hmm.standard_errors import NOT_IDENTIFIED, FitObjective, Information, hessian, raw_values
+from seqmodels.hmm.standard_errors import NOT_IDENTIFIED, FitObjective, Information, raw_values
 
 PRECISION = 1e-9  # tolerance of the search, in standard errors of the parameter
 WITHIN = 1e-6  # largest error of the log-likelihood at an end, in nats, and of the cosine of the two gradients there
@@ -51,7 +51,7 @@ def profile_interval(
     estimate = chosen_estimate(objective.coordinates.estimates(), which)
     u = shift.new_zeros(objective.coordinates.n)
     values, jacobian = raw_values(objective.coordinates, [estimate], u, shift, scale)
-    information = Information.of(-hessian(objective.gradient, u))
+    information = Information.of(objective.information())
     root, size = information.root, float((jacobian @ information.root).norm())
     if not information.is_identified(jacobian).all():
         raise ValueError(f"{_in_words(which)} has no interval: {NOT_IDENTIFIED}")

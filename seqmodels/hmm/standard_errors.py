@@ -65,6 +65,8 @@ class FitObjective:
         refuse: function that is called with the numbers of sequences of probability zero, and raises ``ValueError`` if
             there are any.
         penalty: that of penalised terms of inputs; None without such terms.
+        exact_information: function of u that returns minus the exact Hessian of the objective without the penalty,
+            ``(P, P)``; None if it is to be computed by differences.
     """
 
     coordinates: Coordinates
@@ -73,6 +75,19 @@ class FitObjective:
     log_prob: Callable[[Parameters, PackedBatch], Tensor]
     refuse: Callable[[Sequence[int]], None]
     penalty: Penalty | None = None
+    exact_information: Callable[[Tensor], Tensor] | None = None
+
+    def information(self) -> Tensor:
+        """Return minus the Hessian of the objective at the estimates, ``(P, P)``.
+
+        Raises:
+            ValueError: a sequence has probability zero.
+        """
+        u = torch.zeros(self.coordinates.n, dtype=torch.float64)
+        if self.exact_information is None:
+            return -hessian(self.gradient, u)
+        information = self.exact_information(u)
+        return information if self.penalty is None else information + torch.diag(self.penalty.precision)
 
     def gradient(self, u: Tensor) -> Tensor:
         """Return the exact gradient of the objective at ``u (P,)``, ``(P,)`` float64, in nats.
@@ -104,6 +119,17 @@ class FitObjective:
             value, gradient = value + float(weighted.detach()), gradient + gradient_of(weighted, u)
         return value, gradient
 
+    def newton_step(self, information: Information) -> Tensor:
+        """Return the step of Newton's method from the estimates to the maximum, ``(P,)``, by the inverse information.
+
+        It is zero for an objective with a penalty, because there variances are where the marginal likelihood is
+        largest, and not the objective.
+        """
+        u = torch.zeros(self.coordinates.n, dtype=torch.float64)
+        if self.penalty is not None:
+            return u
+        return information.root @ (information.root.T @ self.gradient(u))
+
 
 def gradient_of(value: Tensor, u: Tensor) -> Tensor:
     """Return the gradient of the scalar ``value`` with respect to ``u (P,)``; zeros if it does not depend on ``u``."""
@@ -113,16 +139,19 @@ def gradient_of(value: Tensor, u: Tensor) -> Tensor:
     return torch.zeros_like(u) if gradient is None else gradient
 
 
-def hessian(gradient: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
+def hessian(gradient: Callable[[Tensor], Tensor], u: Tensor, length: float = STEP) -> Tensor:
     """Return the Hessian at ``u (P,)`` by central differences of a gradient, made symmetric, ``(P, P)``.
 
-    ``gradient`` is a function of ``u`` that returns the gradient there, ``(P,)``.
+    Args:
+        gradient: function of ``u`` that returns the gradient there, ``(P,)``.
+        u: where, ``(P,)``.
+        length: length of the steps to either side.
     """
     columns = []
     for i in range(len(u)):
         step = torch.zeros_like(u)
-        step[i] = STEP
-        columns.append((gradient(u + step) - gradient(u - step)) / (2 * STEP))
+        step[i] = length
+        columns.append((gradient(u + step) - gradient(u - step)) / (2 * length))
     matrix = torch.stack(columns, 1) if columns else u.new_zeros(0, 0)
     return 0.5 * (matrix + matrix.T)
 
@@ -189,7 +218,7 @@ def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level
     coordinates, estimates = objective.coordinates, objective.coordinates.estimates()
     u = shift.new_zeros(coordinates.n)
     values, jacobian = raw_values(coordinates, estimates, u, shift, scale)
-    information = Information.of(-hessian(objective.gradient, u))
+    information = Information.of(objective.information())
     errors = (jacobian @ information.root).square().sum(1).sqrt()
     is_identified = information.is_identified(jacobian)
     notes = [
@@ -197,9 +226,8 @@ def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level
         for estimate, identified in zip(estimates, is_identified.tolist(), strict=True)
     ]
     has_error = torch.tensor([not note for note in notes], dtype=torch.bool, device=errors.device)
-    newton = jacobian @ information.root @ (information.root.T @ objective.gradient(u))
-    if objective.penalty is None:  # with one, variances are where the marginal likelihood is largest
-        _warn_far(estimates, (newton / errors).abs().where(has_error & (errors > 0), 0.0))
+    newton = jacobian @ objective.newton_step(information)
+    warn_far(estimates, (newton / errors).abs().where(has_error & (errors > 0), 0.0))
     errors = errors.where(has_error, torch.nan)
     intervals = [
         wald_interval(value, error, estimate.link, level)
@@ -271,7 +299,7 @@ def wald_interval(value: float, error: float, link: Link, level: float) -> tuple
     return float(expit(logit(value) - half)), float(expit(logit(value) + half))
 
 
-def _warn_far(estimates: Sequence[Estimate], distances: Tensor) -> None:
+def warn_far(estimates: Sequence[Estimate], distances: Tensor) -> None:
     """Warn if a Newton step would move an estimate by more than ``FAR`` standard errors, away from a maximum.
 
     Args:

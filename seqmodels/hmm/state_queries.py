@@ -130,7 +130,7 @@ def stationary(initial: np.ndarray, transition: np.ndarray, final: np.ndarray | 
     >>> stationary(np.array([1.0, 0.0]), np.array([[0.9, 0.1], [0.3, 0.7]]), None)
     array([0.75, 0.25])
     """
-    classes = _closed_classes(transition, final)
+    classes = closed_classes(transition, final)
     result = np.zeros(len(initial))
     transient = np.ones(len(initial), dtype=bool)
     transient[[state for states in classes for state in states]] = False
@@ -144,7 +144,7 @@ def stationary(initial: np.ndarray, transition: np.ndarray, final: np.ndarray | 
     return shares
 
 
-def _closed_classes(transition: np.ndarray, final: np.ndarray | None) -> list[np.ndarray]:
+def closed_classes(transition: np.ndarray, final: np.ndarray | None) -> list[np.ndarray]:
     """Return the closed classes of a chain: sets of states that lead to one another and are never left.
 
     Each is an array of state numbers.

@@ -1,4 +1,4 @@
-"""Plots in one style: hidden states, frames, alignments, attention, confusions, components of series, and forecasts.
+"""Plots in one style: hidden states, effects, frames, alignments, attention, confusions, components, and forecasts.
 
 The other modules draw results, which have methods for it: ``Comparison.plot_by_position``, ``Backtest.plot``.
 Matplotlib takes a second to load, so it is imported only when something is drawn.
@@ -10,6 +10,7 @@ from seqmodels.plot.confusion_matrix import confusion
 from seqmodels.plot.driven_transitions import transitions_by_input
 from seqmodels.plot.fan_chart import forecast
 from seqmodels.plot.hidden_states import durations, posterior, states, transitions
+from seqmodels.plot.input_effects import effects
 from seqmodels.plot.one_sequence import frames
 from seqmodels.plot.series_components import components
 
@@ -19,6 +20,7 @@ __all__ = [
     "components",
     "confusion",
     "durations",
+    "effects",
     "forecast",
     "frames",
     "posterior",

@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 from scipy.special import gammaln, log_softmax, logsumexp
+from scipy.stats import norm
 
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
@@ -83,6 +84,28 @@ def test_a_gaussian_regression_is_the_linear_mixed_model(y: str, u: str, term: A
     np.testing.assert_allclose(by_model, fitted, atol=2e-4)
 
 
+def test_an_autoregression_with_groups_is_a_linear_mixed_model_too() -> None:
+    """By maximum likelihood given the first step, because the coefficient of the past is not integrated out."""
+    data, rng = of_r(), np.random.default_rng(3)
+    y, g = np.zeros(300), data["g"]
+    for t in range(1, 300):
+        y[t] = 0.5 * y[t - 1] + 0.6 * np.sin(g[t]) + 0.4 * rng.normal()
+    model, _ = one_state(
+        y, g, RandomEffect("u"), observation=sm.AutoregressiveGaussian(1, background=0), restricted=False
+    )
+    fixed, random = np.stack([np.ones(299), y[:-1]], 1), (g[1:, None] == np.arange(15)).astype(float)
+
+    def loss(log_sd: np.ndarray) -> float:
+        V = np.exp(2 * log_sd[0]) * np.eye(299) + np.exp(2 * log_sd[1]) * random @ random.T
+        inverse = np.linalg.inv(V)
+        residual = y[1:] - fixed @ np.linalg.solve(fixed.T @ inverse @ fixed, fixed.T @ inverse @ y[1:])
+        return float(np.linalg.slogdet(V)[1] + residual @ inverse @ residual)
+
+    sigma, tau = np.exp(minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-8}).x)
+    np.testing.assert_allclose(np.sqrt(model.covariances_.item()), sigma, rtol=1e-4)
+    np.testing.assert_allclose(model.terms_["sd"], tau, rtol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("y", "u", "term", "options", "sigma", "sd", "edf"),
     [  # lme4::lmer(y2 ~ (1 | g))
@@ -105,6 +128,35 @@ def test_figures_are_those_of_r(
         np.testing.assert_allclose(model.terms_["sd"], sd, rtol=2e-5)
     if edf is not None:
         np.testing.assert_allclose(model.terms_["edf"], edf, rtol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "low", "high"),
+    [  # glmmTMB::glmmTMB(y2 ~ (1 | g), REML = TRUE), and confint(parm = "theta_")
+        ("y2", {}, 0.6395871, 1.353393),
+        # glmmTMB::glmmTMB(counts ~ (1 | g), family = poisson), and confint(parm = "theta_")
+        ("counts", {"observation": sm.Poisson(), "restricted": False}, 0.6341367, 1.373531),
+    ],
+)
+def test_intervals_of_standard_deviations_are_those_of_r(y: str, options: Any, low: float, high: float) -> None:
+    model, X = one_state(of_r()[y], of_r()["g"], RandomEffect("u"), **options)
+    frame = model.term_intervals(X)
+    assert frame[model.terms_.columns].equals(model.terms_)
+    np.testing.assert_allclose(frame[["ci_low", "ci_high"]].to_numpy(), [[low, high]], rtol=2e-5)
+    half = norm.ppf(0.95) * frame["standard_error"] / frame["sd"]
+    np.testing.assert_allclose(np.log(model.term_intervals(X, level=0.9)["ci_high"] / frame["sd"]), half)
+
+
+def test_the_interval_of_a_term_that_vanishes_is_everything() -> None:
+    rng = np.random.default_rng(1)
+    model, X = one_state(rng.normal(size=60), np.arange(60) % 6.0, RandomEffect("u"))
+    (row,) = model.term_intervals(X).to_dict("records")
+    assert row["sd"] < 1e-2
+    assert row["ci_low"] < 1e-6
+    assert row["ci_high"] > 1e6
+    model, X = one_state(rng.normal(size=60), np.arange(60) % 6.0, "u")
+    with pytest.raises(ValueError, match="has no penalised terms"):
+        model.term_intervals(X)
 
 
 def test_the_objective_of_counts_is_their_log_likelihood_by_laplace() -> None:

@@ -26,7 +26,7 @@ from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.estimates import Emitted, emitted_of
 from seqmodels.hmm.few_frames import FewFrames
 from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective, RunningStatistics
-from seqmodels.hmm.learning.first_state import Start
+from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments, ChainOptions
@@ -733,6 +733,19 @@ class HiddenChain(ABC, Generic[TrellisT]):
         """
         assert parameters.transition_slopes is not None, "it depends on inputs"
         return log_transitions(parameters.transition, parameters.transition_slopes, inputs).exp()
+
+    def stationary_at(self, parameters: Parameters, emission: Emission, inputs: Tensor) -> Tensor:
+        """Return the fraction of steps that a long sequence spends in each state while inputs stay as they are.
+
+        Args:
+            parameters: parameters of the chain, with slopes on inputs, and one stationary distribution.
+            emission: the emission of the states, read by chains whose durations it holds.
+            inputs: standardised inputs of N steps, ``(N, U)``.
+
+        Returns:
+            The stationary distribution at each of these inputs, ``(N, K)``, differentiable in the parameters.
+        """
+        return differentiable_stationary(self.transitions_at(parameters, inputs))
 
     def mean_durations(self, parameters: Parameters, emission: Emission) -> np.ndarray:
         """Return the mean number of steps of a visit to each state, ``(K,)``; infinite where it is never left.

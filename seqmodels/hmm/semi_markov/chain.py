@@ -317,6 +317,15 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         durations = emission.durations(parameters.table).log_pmf.exp().numpy()
         return np.asarray(durations @ np.arange(1.0, durations.shape[1] + 1))
 
+    def stationary_at(self, parameters: Parameters, emission: Emission, inputs: Tensor) -> Tensor:
+        segments = super().stationary_at(parameters, emission, inputs)
+        if self.family.follows_itself:
+            return segments
+        assert isinstance(emission, SegmentEmission), "of this chain"
+        durations = emission.durations(parameters.table).log_pmf.exp()
+        steps = segments * (durations @ torch.arange(1.0, durations.shape[1] + 1, dtype=durations.dtype))
+        return steps / steps.sum(-1, keepdim=True)
+
     def stationary(self, parameters: Parameters, emission: Emission) -> np.ndarray:
         segments = super().stationary(parameters, emission)
         steps = segments if self.family.follows_itself else segments * self.mean_durations(parameters, emission)
