@@ -133,7 +133,9 @@ def test_a_model_without_an_encoder_says_what_to_do_about_sources_of_another_kin
 
 def test_a_model_that_ties_embeddings_says_that_it_takes_no_encoding_of_sources() -> None:
     tied = TransformerSeq2Seq(source_encoding=Characters()).set_params(architecture__tie_embeddings=True)
-    with pytest.raises(ValueError, match=r"source_encoding is Characters\(\), but this TransformerSeq2Seq reads sources"):
+    with pytest.raises(
+        ValueError, match=r"source_encoding is Characters\(\), but this TransformerSeq2Seq reads sources"
+    ):
         tied.fit(["ab"], ["ba"])
 
 
