@@ -151,11 +151,16 @@ def choose_sources(
     if data.y is None:
         return "ignored"
     alike = (data.X.kind, data.X.n_features) == (data.y.kind, data.y.n_features)
-    if shared and (chosen != "auto" or not alike):
+    if shared and not alike:
         raise ValueError(
             f"X is {_in_words(data.X)} but y is {_in_words(data.y)}, and this {model} reads them alike, by one "
-            "encoding: pass both of one kind and leave source_encoding='auto'; or take a model with an encoder of its "
-            "own, such as LSTMSeq2Seq; or ignore_source=True, which gives p(y) as a baseline"
+            "encoding: pass both of one kind; or take a model with an encoder of its own, such as LSTMSeq2Seq; or "
+            "ignore_source=True, which gives p(y) as a baseline"
+        )
+    if shared and chosen != "auto":
+        raise ValueError(
+            f"source_encoding is {chosen!r}, but this {model} reads sources by the encoding of its targets: leave "
+            "source_encoding='auto'; a model reads them by two if it has an encoder and no tied embeddings"
         )
     if shared:
         return "shared"

@@ -86,7 +86,7 @@ class TrainingOptions(Configurable):
     verbose: Verbose = "auto"
 
     _weight_decay: ClassVar[float] = 0.05  # what training.weight_decay=None comes to
-    _optimizer: ClassVar[type[AdamW] | type[Muon]] = AdamW  # what training.optimizer=None comes to
+    _optimizer: ClassVar[AdamW | Muon] = AdamW()  # what training.optimizer=None comes to
     _listed_last: ClassVar[tuple[str, ...]] = LISTED_LAST
 
 
@@ -182,7 +182,7 @@ def train_config(
         options._weight_decay if training.weight_decay is None else training.weight_decay,
         training.patience,
         progress=options.verbose,
-        optimizer=training.optimizer or options._optimizer(),
+        optimizer=training.optimizer or options._optimizer,
         schedule=training.schedule or Trapezoid(),
         accumulate=training.accumulate,
         averaging=averaging,

@@ -30,8 +30,8 @@ class GradientTraining(Resumable):
         patience: number of evaluations (at most 20 a run) without improvement on held-out data after which training
             stops. 5, the default, stops no recurrent network and no ``Transformer`` whose ``max_seconds``, given alone,
             are less than two passes over the data.
-        optimizer: the rule by which gradients change the weights; None: ``Muon()`` for ``TransformerSeq2Seq``, and
-            ``AdamW()`` for all other networks.
+        optimizer: the rule by which gradients change the weights; None: ``Muon(newton_schulz_steps=3)`` for
+            ``TransformerSeq2Seq``, and ``AdamW()`` for all other networks.
         schedule: learning rate as a function of the progress of training; None: ``Trapezoid()``.
         accumulate: number of batches whose gradients are averaged for one step.
         averaging: the fitted weights are a running mean over the last fraction ``averaging`` of the steps; 0: the last

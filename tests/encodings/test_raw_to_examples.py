@@ -11,6 +11,7 @@ from seqmodels.encodings.defaults import Choices, default_encoding
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.hmm import HMM
+from seqmodels.neural import TransformerSeq2Seq
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Measure
@@ -128,6 +129,14 @@ def test_a_model_without_an_encoder_says_what_to_do_about_sources_of_another_kin
         HMM(2).fit([np.zeros((3, 1))], [[0, 1]])
     with pytest.raises(TypeError, match="HMM has no argument 'source_encoding'"):
         HMM(2, source_encoding=Symbols())
+
+
+def test_a_model_that_ties_embeddings_says_that_it_takes_no_encoding_of_sources() -> None:
+    tied = TransformerSeq2Seq(source_encoding=Characters()).set_params(architecture__tie_embeddings=True)
+    with pytest.raises(
+        ValueError, match=r"source_encoding is Characters\(\), but this TransformerSeq2Seq reads sources"
+    ):
+        tied.fit(["ab"], ["ba"])
 
 
 def test_an_ignored_source_leaves_the_model_of_targets_alone() -> None:

@@ -268,6 +268,11 @@ def test_a_sequence_is_found_by_its_name() -> None:
         x["s3"]
 
 
+def test_an_array_is_no_index() -> None:
+    with pytest.raises(TypeError, match=r"pass a position, a name or a slice; take\(...\) has lists"):
+        Sequences([[0], [1]])[np.array([0, 1])]  # type: ignore[call-overload]
+
+
 DAYS = np.datetime64("2020-01-01") + np.arange(10)
 
 

@@ -30,6 +30,13 @@ def test_only_inner_matrices_go_to_muon() -> None:
     assert not inner & others
 
 
+def test_muon_passes_on_its_iterations_and_refuses_none() -> None:
+    muon, _ = Muon(newton_schulz_steps=2).build(Small(), 0.1, 0.0)
+    assert muon.param_groups[0]["ns_steps"] == 2
+    with pytest.raises(ValueError, match="newton_schulz_steps is 0; pass at least 1"):
+        Muon(newton_schulz_steps=0).check()
+
+
 def test_a_step_of_muon_has_the_size_that_adams_have_in_practice() -> None:
     module = nn.Module()
     module.network = nn.Linear(32, 32, bias=False)
@@ -41,13 +48,16 @@ def test_a_step_of_muon_has_the_size_that_adams_have_in_practice() -> None:
     assert 0.1 * 0.01 < size < 0.3 * 0.01
 
 
-def test_muon_on_a_cpu_takes_torchs_steps_and_keeps_its_state() -> None:
+@pytest.mark.parametrize("n_iterations", [5, 3])
+def test_muon_on_a_cpu_takes_torchs_steps_and_keeps_its_state(n_iterations: int) -> None:
     generator = torch.Generator().manual_seed(0)
     ours = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((6, 4), (4, 9), (5, 5), (3, 3))]
     theirs = [nn.Parameter(p.detach().clone()) for p in ours]
-    mine = OrthogonalizedMomentum(list(ours), 0.01, 0.3, 0.9)
+    mine = OrthogonalizedMomentum(list(ours), 0.01, 0.3, 0.9, n_iterations)
     mine.dtype = torch.bfloat16  # in which torch's always multiplies
-    torchs = torch.optim.Muon(theirs, lr=0.01, weight_decay=0.3, momentum=0.9, adjust_lr_fn="match_rms_adamw")
+    torchs = torch.optim.Muon(
+        theirs, lr=0.01, weight_decay=0.3, momentum=0.9, ns_steps=n_iterations, adjust_lr_fn="match_rms_adamw"
+    )
     for step in range(4):
         for a, b in zip(ours[:-1], theirs, strict=False):  # a weight without a gradient stays as it is
             a.grad = torch.randn(a.shape, generator=generator)
@@ -68,9 +78,9 @@ def test_a_direction_has_the_singular_vectors_of_its_matrix(shape: tuple[int, in
     s = s / s.norm()
     for _ in range(5):  # the same polynomial of each singular value
         s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
-    torch.testing.assert_close(orthogonalized(matrix, torch.float64), u @ torch.diag(s) @ vt)
+    torch.testing.assert_close(orthogonalized(matrix, torch.float64, 5), u @ torch.diag(s) @ vt)
     assert 0.6 < float(s.min()) <= float(s.max()) < 1.3
-    assert torch.equal(orthogonalized(torch.zeros(shape), torch.float32), torch.zeros(shape))
+    assert torch.equal(orthogonalized(torch.zeros(shape), torch.float32, 5), torch.zeros(shape))
 
 
 def test_long_gradients_come_to_the_length_and_short_ones_stay() -> None:

@@ -178,7 +178,7 @@ class TransformerSeq2Seq(TransformerArguments, NeuralModel):
     source_encoding: Encoding | Literal["auto"] = "auto"
     architecture: TransformerSeq2SeqArchitecture = field(default_factory=TransformerSeq2SeqArchitecture)
 
-    _optimizer: ClassVar[type[AdamW] | type[Muon]] = Muon
+    _optimizer: ClassVar[AdamW | Muon] = Muon(newton_schulz_steps=3)
     _weight_decay: ClassVar[float] = 0.1
     _renamed: ClassVar[Mapping[str, str]] = {"previous": "convolution_lags"}
     _lacked: ClassVar[Mapping[str, Any]] = {"cross_bias": False}  # files of versions that had no ``architecture``
