@@ -65,7 +65,7 @@ SOME_REALS: tuple[DataKind, ...] = (
     "proportions",
     "angles",
     "amounts",
-)  # densities of which not all have one
+)  # not all reals have one
 DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that all sequences can be listed
 CELL = 1.0  # the width of the cells of rounded values
 ROUNDED = sm.observations.Rounded(sm.GaussianMixture(2), width=CELL)

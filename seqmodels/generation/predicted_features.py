@@ -75,10 +75,9 @@ def feature_distributions(
 def step_cdfs(prediction: Prediction, x: Tensor, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Return ``P(X < x)`` and ``P(X <= x)`` of each feature of the next step of each of n sequences.
 
-    Both are conditioned on the sequence continuing, and are equal where a feature has a density, which amounts have above
-    0. The cdf of a mixture
-    is the mixture of its components' cdfs. The cdf of an angle begins at -π, and that of a symbol adds up the
-    probabilities of the symbols in the order of their numbers.
+    Both are conditioned on the sequence continuing, and are equal where a feature has a density, as amounts have above
+    0. The cdf of a mixture is the mixture of its components' cdfs. The cdf of an angle begins at -π, and that of a
+    symbol adds up the probabilities of the symbols in the order of their numbers.
 
     Args:
         prediction: prediction for the n sequences, or for n steps of one sequence.

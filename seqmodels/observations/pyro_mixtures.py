@@ -29,8 +29,8 @@ class MixtureOfObservations(TorchDistribution):
     """A Pyro distribution over raw vectors ``y = shift + scale x`` that is a mixture of any observation's densities.
 
     The density is ``p(y) = Σ_k w_k p(x | output_parameters_k, past_k) / Π_d scale_d``. For probabilities
-    (``is_density=False``, or amounts of 0) the division by the scales is left out. The observation computes the density, the draws and,
-    if it knows them, the means.
+    (``is_density=False``, or amounts of 0) the division by the scales is left out. The observation computes the
+    density, the draws and, if it knows them, the means.
 
     Args:
         observation: an ``Observation`` of vectors.

@@ -40,8 +40,9 @@ class Measure:
 
     Args:
         space: what one sequence is made of: ``"text"``, ``"symbols"``, ``"R^13"`` (raw units), ``"{0,1}^88"``,
-            ``"N^1"``, ``"grid^1"`` (rounded values), ``"({0}+R)^1"`` (a probability at 0, a density elsewhere), ``"ends of
-            intervals^2"`` (of one feature), or a product of them. Probabilities are not comparable with densities.
+            ``"N^1"``, ``"grid^1"`` (rounded values), ``"({0}+R)^1"`` (a probability at 0, a density above),
+            ``"ends of intervals^2"`` (of one feature), or a product of them. Probabilities are not comparable with
+            densities.
         unit: the unit that a score is a mean over: ``"byte"``, ``"symbol"`` or ``"frame"``.
         length: ``"given"`` for p(x | T), or ``"stop"`` if the end is an event that is scored too.
         kind: ``"exact"``; ``"bound"`` if only a lower bound of log p is known, for example because a text has several

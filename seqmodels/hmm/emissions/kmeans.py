@@ -26,8 +26,8 @@ def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
     """Return frames ``x (N, D)`` in units in which distances between features can be compared.
 
     A bit is multiplied by 2, a count becomes 2√x (whose standard deviation is then 1), an amount too (whose logarithm
-    may be infinite), a positive number its logarithm, and a proportion is multiplied by 4. An angle becomes its cosine, and its sine in an extra column, so that the
-    result is ``(N, D + angles)``. Missing values become the mean.
+    may be infinite), a positive number its logarithm, and a proportion is multiplied by 4. An angle becomes its cosine,
+    and its sine in an extra column, so that the result is ``(N, D + angles)``. Missing values become the mean.
 
     Args:
         x: N frames of D features, NaN where missing.

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch
 from torch import Tensor
 
 import seqmodels as sm
