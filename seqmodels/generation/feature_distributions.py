@@ -469,9 +469,9 @@ class DensityFeatures(ObservedFeatures):
         if self.powers is not None:  # h increases
             return inverse_power(replace(self, powers=None).quantiles(levels), self.powers)
         shape = (self.shift.shape[1],)
-        found = quantiles_by_search(lambda x: (self.cdf(x), self.density(x)), levels, shape)
+        quantiles = quantiles_by_search(lambda x: (self.cdf(x), self.density(x)), levels, shape)
         is_amount = np.array([value == "amounts" for value in self.observation.values(self.n_features)])
-        return np.where(is_amount, np.maximum(found, 0.0), found)  # numbers next to 0 were rounded to it
+        return np.where(is_amount, np.maximum(quantiles, 0.0), quantiles)  # numbers next to 0 were rounded to it
 
     def _encoded(self, x: np.ndarray) -> Tensor:
         if self.powers is not None:

@@ -24,7 +24,8 @@ def track(
 ) -> Axes:
     """Draw the way between positions, each step in the colour of its hidden state, with a ring where it begins.
 
-    A state has the same colour in every plot. Steps from or to a missing position (NaN) are left out.
+    A dot at the end of each step has the same colour, so that short steps are seen beside long ones. A state has the
+    same colour in every plot. Steps from or to a missing position (NaN) are left out.
 
     Args:
         positions: x and y of each of T positions, ``(T, 2)``; longitude and latitude on a great circle.
@@ -43,9 +44,9 @@ def track(
             states from 0, or a state has no name.
 
     >>> from seqmodels import plot
-    >>> ax = plot.track([[0, 0], [1, 0], [1, 2]], [0, 0, 1], state_names=["rest", "travel"])
+    >>> ax = plot.track([[0, 0], [1, 0], [1, 2]], [0, 0, 1], state_names=["rest", "walk"])
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['rest', 'travel']
+    ['rest', 'walk']
     """
     xy, states = np.asarray(positions, dtype=float), np.asarray(path)
     if xy.ndim != 2 or xy.shape[1] != 2 or (~np.isnan(xy).any(1)).sum() < 2:
@@ -71,9 +72,10 @@ def _draw(xy: np.ndarray, states: np.ndarray, names: list[str], ax: Axes | None,
     with in_style():
         axes = axes_or_new(ax, 4.5)
         colours = [state_colour(int(state)) for state in states[1:][is_known]]
-        axes.add_collection(LineCollection(steps[is_known].tolist(), colors=colours, linewidths=1.2, capstyle="round"))
+        axes.add_collection(LineCollection(steps[is_known].tolist(), colors=colours, linewidths=1.0, capstyle="round"))
+        axes.scatter(*steps[is_known][:, 1].T, s=7, c=colours, linewidths=0, zorder=3)
         start = xy[~np.isnan(xy).any(1)][0]
-        axes.plot(*start, "o", markersize=6, markerfacecolor="none", markeredgecolor=INK, zorder=3)
+        axes.plot(*start, "o", markersize=6, markerfacecolor="none", markeredgecolor=INK, zorder=4)
         axes.set_aspect(1 / np.cos(np.radians(np.nanmean(xy[:, 1]))) if is_globe else 1.0)
         axes.autoscale_view()
         axes.set(xlabel="longitude" if is_globe else "x", ylabel="latitude" if is_globe else "y")

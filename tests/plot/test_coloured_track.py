@@ -25,7 +25,9 @@ def closed():
 def test_steps_have_the_colours_of_their_states():
     ax = Figure().add_subplot()
     assert sm.plot.track(XY, PATH, ax=ax, state_names=["rest", "graze", "travel"]) is ax
-    lines = ax.collections[0]
+    lines, dots = ax.collections
+    assert dots.get_offsets().tolist() == [[1, 60], [3, 61], [3, 59]]
+    assert (dots.get_facecolors() == lines.get_colors()).all()
     drawn = [segment.tolist() for segment in lines.get_segments()]
     assert drawn == [[[0, 60], [1, 60]], [[2, 61], [3, 61]], [[3, 61], [3, 59]]]
     assert [to_hex(each).lower() for each in lines.get_colors()] == [state_colour(k).lower() for k in (0, 2, 0)]
