@@ -117,19 +117,11 @@ class ZeroInflated(Observation):
             x: vectors of D counts or amounts, ``(..., D)``.
         """
         logits, inner = self.unpack(output_parameters, x.shape[-1])
-        log_prob = self.observation.log_prob(inner, self.of_other(x).unsqueeze(-1))
+        log_prob = self.observation.log_prob(inner, x.unsqueeze(-1))
         if self._is_of_amounts:
             log_prob = torch.where(x == 0, -torch.inf, log_prob)
         log_zero = torch.nn.functional.logsigmoid(logits)
         return log_zero.expand(log_prob.shape), torch.nn.functional.logsigmoid(-logits) + log_prob
-
-    def of_other(self, x: Tensor) -> Tensor:
-        """Return the values that the other distribution may have emitted, ``(..., D)``; amounts of 0 become NaN.
-
-        Args:
-            x: vectors of D counts or amounts, ``(..., D)``.
-        """
-        return torch.where(x == 0, torch.nan, x) if self._is_of_amounts else x
 
     @property
     def has_marginal_cdfs(self) -> bool:

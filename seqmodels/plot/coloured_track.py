@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.parameters import checked
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def track(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['rest', 'walk']
     """
-    xy, states = np.asarray(positions, dtype=float), np.asarray(path)
+    xy, states = numbers_of("positions", positions, "(T, 2)"), np.asarray(path)
     if xy.ndim != 2 or xy.shape[1] != 2 or (~np.isnan(xy).any(1)).sum() < 2:
         raise ValueError(f"positions have shape {xy.shape}; pass x and y of two known positions or more, (T, 2)")
     if states.shape != (len(xy),) or states.dtype.kind not in "iu" or states.min() < 0:
@@ -73,7 +74,8 @@ def _draw(xy: np.ndarray, states: np.ndarray, names: list[str], ax: Axes | None,
         axes = axes_or_new(ax, 4.5)
         colours = [state_colour(int(state)) for state in states[1:][is_known]]
         axes.add_collection(LineCollection(steps[is_known].tolist(), colors=colours, linewidths=1.0, capstyle="round"))
-        axes.scatter(*steps[is_known][:, 1].T, s=7, c=colours, linewidths=0, zorder=3)
+        ends = steps[is_known][:, 1]
+        axes.scatter(ends[:, 0], ends[:, 1], s=7, c=colours, linewidths=0, zorder=3)
         start = xy[~np.isnan(xy).any(1)][0]
         axes.plot(*start, "o", markersize=6, markerfacecolor="none", markeredgecolor=INK, zorder=4)
         axes.set_aspect(1 / np.cos(np.radians(np.nanmean(xy[:, 1]))) if is_globe else 1.0)

@@ -126,6 +126,8 @@ def test_amounts_have_a_jump_at_0_and_the_quantiles_of_their_density_above() -> 
     assert_allclose(found[LEVELS > 0.4], twin.ppf((LEVELS[LEVELS > 0.4] - 0.4) / 0.6), rtol=1e-8)
     assert_allclose(features.cdf(np.array([[-1e-9], [0.0], [250.0]]))[:, 0], [0, 0.4, 0.4 + 0.6 * twin.cdf(250.0)])
     assert_allclose(features.mean, [0.6 * twin.mean()], rtol=1e-9)
+    expected = [0.0, 0.6 * twin.pdf(250.0)]  # no density where the cdf jumps
+    assert_allclose(features.density(np.array([[0.0], [250.0]]))[:, 0], expected)  # type: ignore[attr-defined]
     for y in (0.0, 250.0):
         parts = [
             integrate.quad(lambda x, is_above: (0.4 + 0.6 * twin.cdf(x) - is_above) ** 2, a, b, (a >= y,))[0]

@@ -63,8 +63,7 @@ class ZeroInflatedEmission(Emission):
             extra = torch.where(values == 0, torch.sigmoid(log_zero - log_other), 0.0)  # (N, K)
             observed = (~torch.isnan(values)).double()
             zeros.append(torch.stack([(gamma * extra).sum(0), (gamma * observed).sum(0)], 1))
-            of_other = self.observation.of_other(values)
-            sums.extend(self.inner.statistics(inner[:, d], of_other, None, gamma * (1 - extra)))
+            sums.extend(self.inner.statistics(inner[:, d], values, None, gamma * (1 - extra)))
         return (torch.stack(zeros, 1), *sums)  # (K, D, 2), ...
 
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
