@@ -82,9 +82,7 @@ def test_vectors_bits_and_counts():
     )
 
 
-@pytest.mark.parametrize(
-    "observation", [sm.observations.Gamma(), sm.observations.ZeroInflated(sm.observations.Gamma())]
-)
+@pytest.mark.parametrize("observation", [Gamma(), ZeroInflated(Gamma())], ids=repr)
 def test_the_reference_of_positive_values_and_amounts_is_a_density(observation):
     rng, space = np.random.default_rng(0), observation.values(1)
     x = [rng.gamma(2.0, 3.0, (20, 1)) * (rng.random((20, 1)) < 0.6 if space == ("amounts",) else 1.0) for _ in range(8)]
