@@ -36,8 +36,8 @@ SOURCES = ("to", "né", "b", "€", "on", "a tab", "no", "eta")
 
 
 # What the tests tell apart: vectors of whole numbers have probabilities, not densities.
-# The last three are of some reals.
-DataKind = Literal[Kind, "bits", "counts", "mixed", "rounded", "positive", "proportions", "angles"]
+# The last four are of some reals, the last of which have a probability at 0.
+DataKind = Literal[Kind, "bits", "counts", "mixed", "rounded", "positive", "proportions", "angles", "amounts"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,12 @@ class Family:
     is_smooth: bool = True  # whether quadrature over ``GRID`` integrates its densities
 
 
-SOME_REALS: tuple[DataKind, ...] = ("positive", "proportions", "angles")  # densities of which not all have one
+SOME_REALS: tuple[DataKind, ...] = (
+    "positive",
+    "proportions",
+    "angles",
+    "amounts",
+)  # not all reals have one
 DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that all sequences can be listed
 CELL = 1.0  # the width of the cells of rounded values
 ROUNDED = sm.observations.Rounded(sm.GaussianMixture(2), width=CELL)
@@ -285,6 +290,7 @@ FAMILIES = (
     _hmm("hmm-negative-binomial", sm.observations.NegativeBinomial(), "counts"),
     _hmm("hmm-rounded", ROUNDED, "rounded"),
     _hmm("hmm-zero-inflated", sm.observations.ZeroInflated(sm.Poisson()), "counts"),
+    _hmm("hmm-zero-inflated-gamma", sm.observations.ZeroInflated(sm.observations.Gamma()), "amounts"),
     _hmm("hmm-columns", sm.Columns([(sm.GaussianMixture(2), 1), (sm.Poisson(), 1)]), "mixed"),
     _hmm("hmm-tied-prior", sm.GaussianMixture(2, "tied", prior=sm.observations.PseudoFrames(2.0)), "vectors"),
     _hmm("hmm-background", sm.GaussianMixture(2, prior=sm.observations.PseudoFrames(5.0), background=1e-3), "vectors"),
@@ -601,8 +607,8 @@ def _of_kind(kind: DataKind, vectors: np.ndarray) -> np.ndarray:
     z = (vectors - OFFSET) / SCALES[: vectors.shape[1]]
     if kind == "rounded":
         return CELL * np.rint(z / CELL)
-    if kind == "positive":
-        return np.exp(0.5 * z)
+    if kind in ("positive", "amounts"):
+        return np.where((z < -1) & (kind == "amounts"), 0.0, np.exp(0.5 * z))
     if kind in ("proportions", "angles"):
         return 1 / (1 + np.exp(-0.5 * z)) if kind == "proportions" else np.angle(np.exp(1j * z))
     whole = np.where(z > 0, 1.0, 0.0) if kind == "bits" else np.rint(np.exp(0.5 * z))

@@ -105,6 +105,7 @@ CASES: dict[str, Callable[[], tuple[Callable[..., Any], dict[str, Any]]]] = {
         name: (lambda name=name: (getattr(metrics, name), {"references": TEXTS, "hypotheses": TEXTS}))
         for name in METRICS
     },
+    "track_steps": lambda: (sm.data.track_steps, {"frame": pd.DataFrame({"x": [0.0, 1.0], "y": [0.0, 2.0]})}),
     "evaluate": lambda: (sm.evaluate, {"model": models()["symbols"], "X": S, "y": S}),
     "sm.forecast": lambda: (sm.forecast, {"frame": np.arange(24.0) % 5, "horizon": 2, "max_seconds": 0.01}),
     "backtest": lambda: (
@@ -133,6 +134,7 @@ CASES: dict[str, Callable[[], tuple[Callable[..., Any], dict[str, Any]]]] = {
     "plot frames": lambda: (sm.plot.frames, {"x": V[0]}),
     "plot posterior": lambda: (sm.plot.posterior, {"model": models()["symbols"], "x": S[0]}),
     "plot states": lambda: (sm.plot.states, {"model": models()["vectors"], "x": V[0]}),
+    "plot track": lambda: (sm.plot.track, {"positions": V[0], "path": np.zeros(len(V[0]), dtype=int)}),
     "plot transitions": lambda: (sm.plot.transitions, {"model": models()["symbols"]}),
     "from_parameters": lambda: (
         sm.HMM.from_parameters,

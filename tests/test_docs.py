@@ -40,6 +40,7 @@ WITH_CODE = [page for page in PAGES if page != CONTRIBUTING and CODE.search(page
 SLOW = (
     "README.md",
     "docs/comparing.md",
+    "docs/guides/animal-movement.md",
     "docs/guides/asked-elsewhere.md",
     "docs/guides/audit.md",
     "docs/guides/bring-your-own.md",

@@ -15,6 +15,7 @@ from seqmodels.data.read import is_recordings, is_table, is_text, read
 from seqmodels.data.speech import Speech, speech
 from seqmodels.data.tables import table
 from seqmodels.data.text import builtin_text, sha256, text
+from seqmodels.data.tracks import track_steps
 from seqmodels.data.ts import ts
 from seqmodels.data.vocabulary import Vocabulary
 
@@ -44,5 +45,6 @@ __all__ = [
     "speech",
     "table",
     "text",
+    "track_steps",
     "ts",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.encodings import Encoding
+from seqmodels.encodings.vectors import Vectors
 from seqmodels.sequences.mapped import MappedArray, Summary, parts_of
 
 
@@ -80,9 +81,13 @@ class OnDisk:
         summary = self.summary
         return np.asarray((summary.n - summary.n_missing) * (summary.mean - shift) / scale)
 
+    @property
+    def _has_atoms(self) -> bool:
+        return isinstance(self.encoding, Vectors) and self.encoding.has_atoms
+
     def log_det(self) -> float:
         """Return the nats to add to the log-probability of the sequence without its past to express it in raw units."""
-        if self.ndim == 2 and self.item.summary.first_missing is None:
+        if self.ndim == 2 and self.item.summary.first_missing is None and not self._has_atoms:
             return len(self.item) * float(np.sum(self.encoding.log_det(self.item.read(0, 1))))
         return sum(float(np.sum(part)) for _, part in self.log_dets())
 

@@ -5,6 +5,7 @@ step.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from seqmodels.encodings.base import Encoding
 from seqmodels.encodings.cells import ProductCells
+from seqmodels.sequences.measure import Values, is_atom
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class StepMap:
             difference, and is then standard normal.
         cells: partition of the values z into numbered cells, whose numbers the model reads as symbols; None if it reads
             z.
+        values: kind of the values of each feature, ``(D,)``; an amount of 0 has a probability, which no unit changes.
+            None means that all features have densities.
     """
 
     shift: np.ndarray
@@ -32,6 +36,7 @@ class StepMap:
     powers: np.ndarray | None = None
     is_modelled: bool = True
     cells: ProductCells | None = None
+    values: Sequence[Values] | None = None
 
     def encode(self, x: np.ndarray) -> np.ndarray:
         """Return the encoded next step of n sequences: vectors ``(n, D)``, or symbols ``(n,)`` if quantised.
@@ -84,7 +89,8 @@ class StepMap:
         each = -np.log(self.scale) if self.powers is None else log_slope(x, self.powers) - np.log(self.scale)
         if self.cells is not None:
             each = each + self.cells.log_density(self.scaled(x))
-        return np.asarray(np.where(np.isnan(x), 0.0, each).sum(-1))
+        is_left_out = np.isnan(x) if self.values is None else np.isnan(x) | is_atom(x, self.values)
+        return np.asarray(np.where(is_left_out, 0.0, each).sum(-1))
 
     def jumps(self) -> np.ndarray:
         """Return the raw values at which the density of quantised values jumps, ``(k - 1,)``.

@@ -19,7 +19,7 @@ from seqmodels.encodings.step_maps import ConstantEncoder, StepMap, VectorEncodi
 from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.items import are_many_short
 from seqmodels.sequences.mapped import MappedArray, Summary, any_mapped, parts_of
-from seqmodels.sequences.measure import Values
+from seqmodels.sequences.measure import Values, is_atom
 from seqmodels.sequences.profile import N_PROFILED, warn_of_repeats
 
 SMALLEST_SCALE = float(np.nextafter(0, 1))
@@ -83,16 +83,25 @@ class Vectors(VectorEncoding, ABC):
         item: np.ndarray = np.asarray(steps, dtype=np.float64) * self.scale + self.mean
         return item
 
+    @property
+    def has_atoms(self) -> bool:
+        """True if some values have a probability, which no unit changes, so that log-determinants depend on values."""
+        return "amounts" in self.values()
+
     def log_det(self, item: Item) -> np.ndarray | float:
-        log_scales: np.ndarray = ~np.isnan(np.asarray(item)) @ np.log(self.scale)
+        log_scales: np.ndarray = self._has_density(np.asarray(item)) @ np.log(self.scale)
         return -log_scales
 
     def of_each_value(self, frames: np.ndarray) -> np.ndarray:
-        return np.where(np.isnan(frames), 0.0, -np.log(self.scale))
+        return np.where(self._has_density(frames), -np.log(self.scale), 0.0)
+
+    def _has_density(self, frames: np.ndarray) -> np.ndarray:
+        is_known: np.ndarray = ~np.isnan(frames)
+        return is_known & ~is_atom(frames, self.values()) if self.has_atoms else is_known
 
     def step_encoder(self, past: np.ndarray) -> ConstantEncoder:
         shift, scale = (np.asarray(each, dtype=np.float64)[None] for each in (self.mean, self.scale))
-        return ConstantEncoder(StepMap(shift, scale))
+        return ConstantEncoder(StepMap(shift, scale, values=self.values() if self.has_atoms else None))
 
     def last_unit(self, steps: np.ndarray) -> np.ndarray:
         return np.arange(len(steps))
@@ -152,13 +161,13 @@ class Standardize(Vectors):
 class Features(Vectors):
     """An encoding of vectors whose features are of several kinds, such as reals, bits and counts.
 
-    Reals are standardised, positive values scaled, and all others left unchanged. Bits and counts have probabilities,
-    which do not depend on units.
+    Reals are standardised, positive values and amounts scaled, and all others left unchanged. Bits, counts and amounts
+    of 0 have probabilities, which do not depend on units.
 
     Args:
-        kinds: ``"reals"``, ``"positive"`` (above 0), ``"proportions"`` (above 0 and below 1), ``"angles"`` (radians
-            from -π to π), ``"bits"`` (0 or 1) or ``"counts"`` (0, 1, 2, ...) for all features, or a list with one for
-            each.
+        kinds: ``"reals"``, ``"positive"`` (above 0), ``"amounts"`` (0 or above), ``"proportions"`` (above 0 and below
+            1), ``"angles"`` (radians from -π to π), ``"bits"`` (0 or 1) or ``"counts"`` (0, 1, 2, ...) for all
+            features, or a list with one for each.
         robust: if True, reals whose standard deviation a few outliers dominate are standardised by their median and the
             spread of their middle quantiles instead; a list has one value for each feature.
 
@@ -174,17 +183,18 @@ class Features(Vectors):
         return _kind_of_each(self.kinds, self.size)
 
     def fit(self, sequences: Sequences) -> Self:
-        values = np.array(_kind_of_each(self.kinds, sequences.n_features))
+        of_each = _kind_of_each(self.kinds, sequences.n_features)
+        values = np.array(of_each)
         has_density = ~np.isin(values, ("bits", "counts"))
         mean, scale, frames = moments(sequences, has_density)
         # No warning about impossible values, because ``check`` refuses them with the caller's number of the sequence.
-        if has_density.any() and not _impossible(frames, tuple(values.tolist())).any():
+        if has_density.any() and not _impossible(frames, of_each).any():
             names: Sequence[object] = sequences.features or range(len(values))
             kept = [name for name, is_kept in zip(names, has_density, strict=True) if is_kept]
-            warn_of_repeats(frames[:, has_density], kept)
+            warn_of_repeats(np.where(is_atom(frames, of_each), np.nan, frames)[:, has_density], kept)
         units = robust_units(mean, scale, frames, self.robust)
         mean, scale = (np.where(values == "reals", *each) for each in zip(units, (mean, scale), strict=True))
-        scale = np.where(np.isin(values, ("reals", "positive")), scale, 1.0)
+        scale = np.where(np.isin(values, ("reals", "positive", "amounts")), scale, 1.0)
         return self.restore({"mean": np.where(values == "reals", mean, 0.0), "scale": scale})
 
     def _check_values(self, i: int, frames: np.ndarray) -> None:
@@ -223,6 +233,7 @@ def _kind_of_each(kinds: Values | list[Values], size: int) -> tuple[Values, ...]
 # For each kind with a limited range: its range in words, and the observations that allow other values.
 RANGES: dict[Values, tuple[str, str]] = {
     "positive": ("above 0", "GaussianMixture for all reals"),
+    "amounts": ("0 or above", "GaussianMixture for all reals"),
     "proportions": ("above 0 and below 1", "GaussianMixture for all reals"),
     "angles": ("an angle in radians, from -π to π", "GaussianMixture for all reals"),
     "bits": ("0 or 1", "Poisson for counts, GaussianMixture for reals"),
@@ -239,6 +250,8 @@ def is_value(frames: np.ndarray, kind: Values) -> np.ndarray:
     """
     if kind == "positive":
         return np.asarray(frames > 0)
+    if kind == "amounts":
+        return np.asarray(frames >= 0)
     if kind == "proportions":
         return np.asarray((frames > 0) & (frames < 1))
     if kind == "angles":
@@ -271,9 +284,8 @@ def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start
     expected, others = RANGES[values[feature]]
     if values[feature] == "positive" and frames[frame, feature] == 0:
         others += (
-            ". If 0 says that nothing happened (an animal at rest, a day without rain), pass two columns in its place, "
-            "1 or 0 for whether something happened and the amount, NaN if nothing did: "
-            "Columns([(Bernoulli(), 1), (Gamma(), 1)])"
+            ". If 0 says that nothing happened (an animal at rest, a day without rain), give it a probability of its "
+            "own: observations.ZeroInflated(observations.Gamma())"
         )
     raise ValueError(
         f"sequence {i} has {frames[frame, feature]:g} at frame {start + frame}, feature {feature}, which must be "

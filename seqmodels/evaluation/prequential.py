@@ -22,7 +22,7 @@ from seqmodels.evaluation import parallel_fits
 from seqmodels.evaluation.tuning.search import FAILURES
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Item, Sequences
-from seqmodels.sequences.measure import Measure, check_comparable
+from seqmodels.sequences.measure import SPACES, Measure, Values, check_comparable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,10 +124,11 @@ def prequential(
     best from few and from many of them alike.
 
     The first block is coded by a reference: symbols and bytes by a uniform code (with the end as one more symbol if
-    ends are scored), vectors by independent Gaussians, bits by 1/2 each, counts by a geometric distribution. Every
-    other block is coded by ``(p_k + reference) / 2``, which costs at most log 2 nats more than the better of the two,
-    so that the sum stays finite if a fit to the first few steps rules out what comes next. If a fit fails, for too
-    little data, the block is coded by the reference; a receiver, who has the same data, would do the same.
+    ends are scored), vectors by independent Gaussians, bits by 1/2 each, counts by a geometric distribution, amounts by
+    1/2 for 0 and an exponential density above. Every other block is coded by ``(p_k + reference) / 2``, which costs at
+    most log 2 nats more than the better of the two, so that the sum stays finite if a fit to the first few steps rules
+    out what comes next. If a fit fails, for too little data, the block is coded by the reference; a receiver, who has
+    the same data, would do the same.
 
     One long sequence is cut into blocks of steps, each scored after all steps before it. Several sequences are cut into
     blocks of whole sequences. The lengths under ``length="given"``, the alphabet of symbols, and the moments of the
@@ -515,12 +516,14 @@ def _reference(setting: Setting, data: Data, moments: Moments | None) -> Callabl
 class _Density:
     """A reference density of vectors with independent features: Gaussian, bits of probability 1/2, geometric counts.
 
+    Amounts are 0 with probability 1/2, and have an exponential density above.
+
     Attributes:
         values: kind of each of the D features, such as ``"reals"``, ``"bits"`` or ``"counts"``.
         mean, deviation: mean and standard deviation of each feature, ``(D,)``.
     """
 
-    values: tuple[str, ...]
+    values: tuple[Values, ...]
     mean: np.ndarray
     deviation: np.ndarray
 
@@ -563,11 +566,14 @@ class _Density:
         total = 0.0
         for value, column, mean, deviation in zip(self.values, x.T, self.mean, self.deviation, strict=True):
             known = column[~np.isnan(column)]
-            if value == "reals":
+            if SPACES[value] == "R":
                 z = (known - mean) / deviation
                 total += float((-0.5 * z**2 - math.log(deviation) - 0.5 * math.log(2 * math.pi)).sum())
             elif value == "bits":
                 total -= len(known) * LOG_2
+            elif value == "amounts":
+                above = known[known > 0]
+                total -= len(known) * LOG_2 + float((above / mean + math.log(mean)).sum())
             else:
                 rate = max(mean, 1e-3)  # mean of the geometric distribution
                 total += float((known * math.log(rate / (1 + rate)) - math.log(1 + rate)).sum())

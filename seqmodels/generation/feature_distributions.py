@@ -20,6 +20,7 @@ from seqmodels.encodings.cells import Cells
 from seqmodels.encodings.step_maps import inverse_power, log_slope, power
 from seqmodels.observations import Observation
 from seqmodels.observations.quantile_search import quantiles_by_search
+from seqmodels.sequences.measure import is_atom
 
 MAX_PAIRED = 256  # most Gaussians for an exact CRPS, which needs all pairs of them
 MAX_INTEGRATED = 64  # most components of other densities for a CRPS by integration
@@ -427,6 +428,8 @@ class ObservedFeatures(FeatureDistributions, ABC):
 class DensityFeatures(ObservedFeatures):
     """The distributions of D features as mixtures of Student t, gamma, log-normal or beta densities.
 
+    Amounts are 0 with some probability, and have a density above 0.
+
     Args:
         powers: power λ of each feature's transformation ``h(x) = (sign(x) |x|^λ - 1) / λ``, ``(D,)``, if the mixture is
             the distribution of h(x) for raw values x; None if it is that of x.
@@ -454,16 +457,21 @@ class DensityFeatures(ObservedFeatures):
         return replace(self, shift=shift + scale * self.shift, scale=scale * self.scale)
 
     def density(self, x: np.ndarray) -> np.ndarray:
-        """Return the density of each of the D features at raw values ``x (..., D)``, ``(..., D)``."""
+        """Return the density of each of the D features at raw values ``x (..., D)``, ``(..., D)``; 0 where the cdf
+        jumps.
+        """
         log_probs = self.observation.marginal_log_probs(self.output_parameters, self._encoded(x))
-        of_base = self._mixed(np.exp(log_probs.cpu().numpy()) / self.scale)
+        is_jump = is_atom(np.asarray(x), self.observation.values(self.n_features))
+        of_base = np.where(is_jump, 0.0, self._mixed(np.exp(log_probs.cpu().numpy()) / self.scale))
         return of_base if self.powers is None else of_base * np.exp(log_slope(np.asarray(x), self.powers))
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         if self.powers is not None:  # h increases
             return inverse_power(replace(self, powers=None).quantiles(levels), self.powers)
         shape = (self.shift.shape[1],)
-        return quantiles_by_search(lambda x: (self.cdf(x), self.density(x)), levels, shape)
+        quantiles = quantiles_by_search(lambda x: (self.cdf(x), self.density(x)), levels, shape)
+        is_amount = np.array([value == "amounts" for value in self.observation.values(self.n_features)])
+        return np.where(is_amount, np.maximum(quantiles, 0.0), quantiles)  # numbers next to 0 were rounded to it
 
     def _encoded(self, x: np.ndarray) -> Tensor:
         if self.powers is not None:

@@ -28,7 +28,7 @@ from seqmodels.generation.feature_distributions import (
     StudentFeatures,
 )
 from seqmodels.observations import AutoregressiveGaussian, Columns, GaussianMixture, Observation
-from seqmodels.sequences.measure import Values
+from seqmodels.sequences.measure import Values, is_atom
 
 WITH_DENSITY: set[Values] = {"reals", "positive", "proportions", "angles"}
 
@@ -75,9 +75,9 @@ def feature_distributions(
 def step_cdfs(prediction: Prediction, x: Tensor, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Return ``P(X < x)`` and ``P(X <= x)`` of each feature of the next step of each of n sequences.
 
-    Both are conditioned on the sequence continuing, and are equal where a feature has a density. The cdf of a mixture
-    is the mixture of its components' cdfs. The cdf of an angle begins at -π, and that of a symbol adds up the
-    probabilities of the symbols in the order of their numbers.
+    Both are conditioned on the sequence continuing, and are equal where a feature has a density, as amounts have above
+    0. The cdf of a mixture is the mixture of its components' cdfs. The cdf of an angle begins at -π, and that of a
+    symbol adds up the probabilities of the symbols in the order of their numbers.
 
     Args:
         prediction: prediction for the n sequences, or for n steps of one sequence.
@@ -144,9 +144,9 @@ def _mixed_cdfs(
         each = observation.marginal_cdfs(table, torch.where(missing, 0.5, at).unsqueeze(1), past)  # (n, K, D)
         return torch.where(missing, torch.nan, torch.einsum("nk,nkd->nd", weights, each.expand(len(x), -1, -1)))
 
-    if values <= WITH_DENSITY:
+    if values <= {*WITH_DENSITY, "amounts"}:
         cdf = up_to(x)
-        return cdf, cdf
+        return torch.where(is_atom(x, observation.values(size)), 0.0, cdf), cdf
     grid = observation.grid(size)
     width = torch.ones(size) if grid is None else torch.as_tensor(np.array(grid) / scale)
     return up_to(x - width), up_to(x)
@@ -273,7 +273,7 @@ def _of_observation(
         moments = observation.trigonometric_moments(table).numpy()  # (C, J, D)
         return AngleFeatures(np.einsum("c,cjd->jd", weights, moments))
     units = shift.double().cpu().numpy()[None], scale.double().cpu().numpy()[None]
-    if values <= {"reals", "positive", "proportions"}:
+    if values <= {"reals", "positive", "proportions", "amounts"}:
         return DensityFeatures(observation, table, weights, *units)
     widths = np.array(observation.grid(len(shift)) or [1.0] * len(shift))
     return GridFeatures(observation, table, weights, *units, widths)

@@ -36,6 +36,7 @@ class StepReader:
     def __init__(self, model: GenerativeModel) -> None:
         self._model, self._encoding = model, model.encoding_
         self._reads_missing = model._reads_missing()
+        self._is_affine = isinstance(self._encoding, Vectors) and not self._encoding.has_atoms
         self._known: dict[int | str | np.integer, EncodedSteps] = {}
         self._of_complete: list[float] | None = None  # log-determinant of a frame that misses nothing
 
@@ -58,7 +59,7 @@ class StepReader:
         frame, is_complete = self._plain_frame(x)
         if frame is None:
             return self._encode(x)
-        if not is_complete or not isinstance(self._encoding, Vectors):
+        if not is_complete or not self._is_affine:
             return self._encoding.encode(frame), self._log_dets(frame, 1)
         if self._of_complete is None:  # one affine map for all frames
             self._of_complete = self._log_dets(frame, 1)

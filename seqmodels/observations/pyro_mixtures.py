@@ -12,7 +12,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from seqmodels.sequences.measure import Values
+from seqmodels.sequences.measure import Values, is_atom
 
 
 class Density(Protocol):
@@ -29,8 +29,8 @@ class MixtureOfObservations(TorchDistribution):
     """A Pyro distribution over raw vectors ``y = shift + scale x`` that is a mixture of any observation's densities.
 
     The density is ``p(y) = Σ_k w_k p(x | output_parameters_k, past_k) / Π_d scale_d``. For probabilities
-    (``is_density=False``) the division by the scales is left out. The observation computes the density, the draws and,
-    if it knows them, the means.
+    (``is_density=False``, or amounts of 0) the division by the scales is left out. The observation computes the
+    density, the draws and, if it knows them, the means.
 
     Args:
         observation: an ``Observation`` of vectors.
@@ -62,14 +62,15 @@ class MixtureOfObservations(TorchDistribution):
         self.past = past
         self.shift = shift
         self.scale = scale
-        self.log_det = -scale.log().sum() if is_density else torch.zeros(())
+        self.log_dets = -scale.log() if is_density else torch.zeros_like(scale)
         super().__init__(event_shape=shift.shape, validate_args=False)
 
     @torch.no_grad()
     def log_prob(self, value: Tensor) -> Tensor:
         x = ((value - self.shift) / self.scale).to(self.output_parameters.dtype).unsqueeze(-2)
         each = self.observation.log_prob(self.output_parameters, x, self.past)  # (..., K)
-        return torch.logsumexp(each + self.log_weights, dim=-1) + self.log_det
+        log_dets = torch.where(is_atom(value, self.observation.values(len(self.shift))), 0.0, self.log_dets)
+        return torch.logsumexp(each + self.log_weights, dim=-1) + log_dets.sum(-1)
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = ()) -> Tensor:

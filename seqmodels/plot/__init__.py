@@ -1,4 +1,4 @@
-"""Plots in one style: hidden states, effects, frames, alignments, attention, confusions, components, and forecasts.
+"""Plots in one style: hidden states, effects, tracks, frames, alignments, attention, confusions, and forecasts.
 
 The other modules draw results, which have methods for it: ``Comparison.plot_by_position``, ``Backtest.plot``.
 Matplotlib takes a second to load, so it is imported only when something is drawn.
@@ -6,6 +6,7 @@ Matplotlib takes a second to load, so it is imported only when something is draw
 
 from seqmodels.plot.alignment_matrix import alignment
 from seqmodels.plot.attention_matrix import attention
+from seqmodels.plot.coloured_track import track
 from seqmodels.plot.confusion_matrix import confusion
 from seqmodels.plot.driven_transitions import transitions_by_input
 from seqmodels.plot.fan_chart import forecast
@@ -25,6 +26,7 @@ __all__ = [
     "frames",
     "posterior",
     "states",
+    "track",
     "transitions",
     "transitions_by_input",
 ]

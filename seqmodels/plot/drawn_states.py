@@ -67,7 +67,7 @@ def draw_vectors(
     if len(labels) > MAX_LINES:
         draw_image(ax, edges_of(t), Scale([frames])(frames), labels)
         draw_strip(ax, t, path, names, (-STRIP * len(labels), 0.0))
-        _legend(ax, path, names, MAX_LEGEND_OF_IMAGE)
+        add_legend(ax, path, names, MAX_LEGEND_OF_IMAGE)
     else:
         if len(labels) == 1:
             _line(ax, t, frames[:, 0], "x" if features is None else labels[0])
@@ -76,7 +76,7 @@ def draw_vectors(
         _background(ax, t, path)
         top = ax.get_ylim()[1]
         draw_strip(ax, t, path, names, (top, top + STRIP * (top - ax.get_ylim()[0])))
-        _legend(ax, path, names)
+        add_legend(ax, path, names)
 
 
 def draw_symbols(
@@ -109,7 +109,7 @@ def draw_symbols(
         ax.set_yticks(every, [short(features[symbol]) for symbol in every])
     _background(ax, t, path)
     draw_strip(ax, t, path, names, (high + 0.6, high + 0.6 + STRIP * (high - low + 1.2)))
-    _legend(ax, path, names)
+    add_legend(ax, path, names)
 
 
 def draw_over(ax: Axes, time: np.ndarray | None, path: np.ndarray, names: Sequence[str], steps: slice) -> None:
@@ -184,7 +184,7 @@ def draw_text(ax: Axes, characters: str, path: np.ndarray, names: Sequence[str])
     ax.set_yticks(range(len(starts)), [str(start + 1) for start in starts])
     ax.set_ylabel("first character of the line")
     ax.grid(visible=False)
-    _legend(ax, path, names)
+    add_legend(ax, path, names)
 
 
 def _line(ax: Axes, t: np.ndarray, values: np.ndarray, label: str) -> None:
@@ -367,7 +367,7 @@ def _bars(
         )  # fmt: skip
 
 
-def _legend(ax: Axes, path: np.ndarray, names: Sequence[str], most: int = MAX_LEGEND) -> None:
+def add_legend(ax: Axes, path: np.ndarray, names: Sequence[str], most: int = MAX_LEGEND) -> None:
     """Add a legend of the hidden states that occur to the right of the axes, unless there are too many.
 
     Args:

@@ -13,14 +13,16 @@ Length = Literal["given", "stop"]
 Exactness = Literal["exact", "bound", "estimate"]
 MemoryKind = Literal["static", "adaptive"]
 # The values that a feature of a vector may have. Bits, counts, points of a grid ("rounded") and intervals, whose ends
-# are features, have probabilities. The others have a density over the reals, even if it is zero outside the positive
-# numbers, the numbers between 0 and 1, or the angles from -π to π in radians.
-Values = Literal["reals", "positive", "proportions", "angles", "bits", "counts", "rounded", "ends"]
+# are features, have probabilities. Amounts have a probability at 0 and a density above it. The others have a density
+# over the reals, even if it is zero outside the positive numbers, the numbers between 0 and 1, or the angles from -π to
+# π in radians.
+Values = Literal["reals", "positive", "proportions", "angles", "amounts", "bits", "counts", "rounded", "ends"]
 SPACES: dict[Values, str] = {
     "reals": "R",
     "positive": "R",
     "proportions": "R",
     "angles": "R",
+    "amounts": "({0}+R)",
     "bits": "{0,1}",
     "counts": "N",
     "rounded": "grid",
@@ -38,8 +40,9 @@ class Measure:
 
     Args:
         space: what one sequence is made of: ``"text"``, ``"symbols"``, ``"R^13"`` (raw units), ``"{0,1}^88"``,
-            ``"N^1"``, ``"grid^1"`` (rounded values), ``"ends of intervals^2"`` (of one feature), or a product of them.
-            Probabilities are not comparable with densities.
+            ``"N^1"``, ``"grid^1"`` (rounded values), ``"({0}+R)^1"`` (a probability at 0, a density above),
+            ``"ends of intervals^2"`` (of one feature), or a product of them. Probabilities are not comparable with
+            densities.
         unit: the unit that a score is a mean over: ``"byte"``, ``"symbol"`` or ``"frame"``.
         length: ``"given"`` for p(x | T), or ``"stop"`` if the end is an event that is scored too.
         kind: ``"exact"``; ``"bound"`` if only a lower bound of log p is known, for example because a text has several
@@ -75,6 +78,18 @@ class Measure:
         if not self.inputs:  # so that files are the same as in versions without inputs
             del fields["inputs"]
         return fields
+
+
+def is_atom(x: Any, values: Sequence[Values]) -> Any:
+    """Return a mask, in the shape of ``x``, of the amounts that are 0, which have a probability and no density.
+
+    Args:
+        x: vectors of D features, ``(..., D)``, an array or a tensor; raw and encoded amounts are 0 alike.
+        values: kind of the values of each feature, such as ``"amounts"``.
+    """
+    mask = x == 0
+    mask[..., [d for d, value in enumerate(values) if value != "amounts"]] = False
+    return mask
 
 
 def space_of(values: Sequence[Values]) -> str:

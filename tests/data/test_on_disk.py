@@ -37,6 +37,16 @@ def test_arrays_tokens_and_texts(tmp_path: Path) -> None:
     assert "n\u00e9" in text._repr_html_()
 
 
+def test_amounts_of_0_have_no_determinant_on_disk_either(tmp_path: Path) -> None:
+    x = np.where(np.arange(400) % 3 == 0, 0.0, np.abs(frames())[:, 0])[:, None].astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    inflated = sm.observations.ZeroInflated(sm.observations.Gamma())
+    model = sm.HMM(2, observation=inflated, max_iter=3, n_init=1, dtype="float64").fit([x])
+    mapped = sm.HMM(2, observation=inflated, max_iter=3, n_init=1, dtype="float64").fit(on_disk(tmp_path / "x.npy"))
+    assert_allclose(mapped.score(on_disk(tmp_path / "x.npy")), model.score([x]), rtol=1e-6)
+    assert_allclose(mapped.history_["log_prob"], model.history_["log_prob"], rtol=1e-6)
+
+
 def test_a_folder_is_a_sequence_a_file(tmp_path: Path) -> None:
     for name in ("b/2.txt", "a.txt", "b/1.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

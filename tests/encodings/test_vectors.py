@@ -197,6 +197,22 @@ def test_positive_features_are_scaled_and_proportions_and_angles_are_not() -> No
         Features(["reals", "positive", "proportions", "angles"]).fit(Sequences([x]))
 
 
+def test_amounts_are_scaled_and_a_zero_has_no_determinant() -> None:
+    rng = np.random.default_rng(0)
+    x = np.stack([np.where(rng.random(50) < 0.4, 0.0, rng.gamma(2.0, 9.0, 50)), rng.normal(size=50)], 1)
+    x[3, 0] = np.nan
+    encoding = Features(["amounts", "reals"]).fit(Sequences([x]))
+    np.testing.assert_allclose([encoding.mean[0], encoding.scale[0]], [0.0, np.nanstd(x[:, 0])])
+    expected = np.where(x[:, 0] > 0, -np.log(encoding.scale[0]), 0.0) - np.log(encoding.scale[1])
+    np.testing.assert_allclose(encoding.log_det(x), expected)
+    np.testing.assert_allclose(encoding.of_each_value(x).sum(1), expected)
+    one_by_one = [encoding.step_encoder(x[:0]).map.log_det(frame[None])[0] for frame in x]
+    np.testing.assert_allclose(one_by_one, expected)
+    x[5, 0] = -1.0
+    with pytest.raises(ValueError, match="has -1 at frame 5, feature 0, which must be 0 or above"):
+        encoding.check(0, x)
+
+
 def test_a_constant_bit_is_no_trouble_and_a_constant_real_is() -> None:
     constant = MIXED.copy()
     constant[:, 2] = 1.0

@@ -139,6 +139,18 @@ class TestOfOneState:
         middle = 0.5 * (cdf(model)(x) + cdf(model)(x - width))
         np.testing.assert_allclose(residuals(model, [x])[0], stats.norm.ppf(middle), rtol=1e-6, atol=1e-8)
 
+    def test_of_an_amount_of_0_the_middle_of_its_probability(self):
+        rng = np.random.default_rng(1)
+        x = np.where(rng.random((80, 1)) < 0.3, 0.0, rng.gamma(2.0, 5.0, (80, 1)))
+        model = sm.HMM(1, observation=ZeroInflated(Gamma()), n_init=1, dtype="float64").fit([x])
+        w = model.zero_weights_
+        above = w + (1 - w) * stats.gamma(model.shapes_, scale=1 / model.rates_).cdf(x)
+        expected = stats.norm.ppf(np.where(x == 0, 0.5 * w, above))
+        np.testing.assert_allclose(residuals(model, [x])[0], expected, rtol=1e-6, atol=1e-8)
+        drawn = stats.norm.cdf(residuals(model, [x], randomised=True, random_state=0)[0])
+        assert (drawn[x == 0] < w[0]).all()
+        assert stats.kstest(drawn[:, 0], "uniform").pvalue > 0.01
+
     def test_of_columns_each_feature_by_itself(self):
         rng = np.random.default_rng(2)
         x = np.stack([rng.normal(size=60), rng.poisson(2.0, 60)], 1)

@@ -8,6 +8,8 @@ from matplotlib import pyplot
 
 import seqmodels as sm
 from seqmodels.evaluation.comparison.report import curves
+from seqmodels.evaluation.prequential import _Density
+from seqmodels.observations import Gamma, ZeroInflated
 
 LOG_2 = math.log(2)
 
@@ -78,6 +80,21 @@ def test_vectors_bits_and_counts():
     assert code.frame["reference_nats"].sum() == pytest.approx(
         -(k * math.log(mean / (1 + mean)) - 160 * math.log(1 + mean))
     )
+
+
+@pytest.mark.parametrize("observation", [Gamma(), ZeroInflated(Gamma())], ids=repr)
+def test_the_reference_of_positive_values_and_amounts_is_a_density(observation):
+    rng, space = np.random.default_rng(0), observation.values(1)
+    x = [rng.gamma(2.0, 3.0, (20, 1)) * (rng.random((20, 1)) < 0.6 if space == ("amounts",) else 1.0) for _ in range(8)]
+    code = sm.prequential(sm.HMM(1, observation=observation, max_iter=2), x, blocks=2)
+    values = np.concatenate(x)
+    reference = _Density(space, values.mean(0), values.std(0))
+    assert code.frame["reference_nats"].sum() == pytest.approx(-reference.log_prob(values))
+    grid, at_zero = np.linspace(-60.0, 100.0, 4_001), 0.0
+    if space == ("amounts",):
+        grid, at_zero = np.linspace(1e-9, 100.0, 4_001), math.exp(reference.log_prob(np.zeros((1, 1))))
+    density = np.exp([reference.log_prob(np.array([[v]])) for v in grid])
+    assert at_zero + np.trapezoid(density, grid) == pytest.approx(1.0, abs=1e-4)
 
 
 def test_a_fit_that_fails_or_rules_out_what_comes_is_no_infinite_code():

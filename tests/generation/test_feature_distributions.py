@@ -136,6 +136,7 @@ OBSERVATIONS = (
     sm.observations.Beta(),
     sm.observations.NegativeBinomial(),
     sm.observations.ZeroInflated(sm.Poisson()),
+    sm.observations.ZeroInflated(sm.observations.Gamma()),
     sm.Columns([(sm.observations.LogNormal(), 2), (sm.observations.NegativeBinomial(), 1)]),
 )
 
@@ -151,6 +152,7 @@ def test_each_feature_has_the_distribution_of_draws(observation: sm.observations
     past = torch.randn(2, observation.n_past, size, generator=generator).double() if observation.n_past else None
     whole = {"counts", "bits"} & set(observation.values(size))
     shift, scale = (torch.zeros(3), torch.ones(3)) if whole else (torch.tensor([5.0, 0, -2]), torch.tensor([2, 0.1, 1]))
+    shift = 0 * shift if "amounts" in observation.values(size) else shift
     prediction = Prediction(observation, table, log_weights, past, None)
     weights = np.array([0.25, 0.75])
     features = feature_distributions(prediction, slice(0, 2), weights, shift.double(), scale.double())

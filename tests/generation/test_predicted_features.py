@@ -118,6 +118,24 @@ def test_the_score_of_a_mixture_of_t_densities_is_the_integral() -> None:
         assert_allclose(features.crps(np.array([y])), [sum(parts)], rtol=1e-5)
 
 
+def test_amounts_have_a_jump_at_0_and_the_quantiles_of_their_density_above() -> None:
+    features = predicted(ZeroInflated(Gamma()), [[log(0.4 / 0.6), log(2.0), log(3.0)]], [1.0], 0.0, SCALE)
+    twin = stats.gamma(2.0, scale=1.5 * SCALE)
+    found = features.quantiles(LEVELS)[:, 0]
+    assert_array_equal(found[LEVELS < 0.4], 0.0)
+    assert_allclose(found[LEVELS > 0.4], twin.ppf((LEVELS[LEVELS > 0.4] - 0.4) / 0.6), rtol=1e-8)
+    assert_allclose(features.cdf(np.array([[-1e-9], [0.0], [250.0]]))[:, 0], [0, 0.4, 0.4 + 0.6 * twin.cdf(250.0)])
+    assert_allclose(features.mean, [0.6 * twin.mean()], rtol=1e-9)
+    expected = [0.0, 0.6 * twin.pdf(250.0)]  # no density where the cdf jumps
+    assert_allclose(features.density(np.array([[0.0], [250.0]]))[:, 0], expected)  # type: ignore[attr-defined]
+    for y in (0.0, 250.0):
+        parts = [
+            integrate.quad(lambda x, is_above: (0.4 + 0.6 * twin.cdf(x) - is_above) ** 2, a, b, (a >= y,))[0]
+            for a, b in ((0.0, y), (y, np.inf))
+        ]
+        assert_allclose(features.crps(np.array([y])), [sum(parts)], rtol=1e-5)
+
+
 LARGEST_SIZE = 1e8  # where the score still differs from that of a Poisson distribution, by 3e-8
 COUNTS: list[tuple[Observation, list[list[float]], Any]] = [
     (

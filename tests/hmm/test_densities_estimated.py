@@ -33,6 +33,7 @@ SAMPLES: dict[str, tuple[Observation, np.ndarray]] = {
     "von-mises": (VonMises(), RNG.vonmises(2 * Z, 4)),
     "negative-binomial": (NegativeBinomial(), RNG.negative_binomial(3, 0.5 - 0.3 * Z).astype(float)),
     "zero-inflated": (ZeroInflated(sm.Poisson()), np.where(RNG.random(120) < 0.3, 0.0, RNG.poisson(2 + 6 * Z))),
+    "zero-inflated-gamma": (ZeroInflated(Gamma()), np.where(RNG.random(120) < 0.3, 0.0, RNG.gamma(2.0, 1 + 3 * Z))),
 }
 
 

@@ -46,6 +46,7 @@ CASES: list[tuple[Observation, list[np.ndarray]]] = [
     (StudentT(), REALS),
     (NegativeBinomial(), COUNTS),
     (ZeroInflated(sm.Poisson()), [np.where(RNG.random(x.shape) < 0.4, 0.0, x) for x in COUNTS]),
+    (ZeroInflated(Gamma()), [np.where(RNG.random(x.shape) < 0.4, 0.0, x) for x in POSITIVE]),
     (Rounded(sm.GaussianMixture(1), width=[0.5, 5.0]), [np.rint(x / [0.5, 5.0]) * [0.5, 5.0] for x in REALS]),
     (IntervalCensored(sm.GaussianMixture(1)), [np.hstack([x[:, :1] + [0, 1], x[:, 1:] + [0, 20]]) for x in REALS]),
     (sm.AutoregressiveGaussian(2, background=0.0), REALS),

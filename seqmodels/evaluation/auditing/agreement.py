@@ -161,7 +161,7 @@ def samples_follow_scores(subject: Subject, effort: Effort, alpha: float, rng: n
     """Check that values drawn from an audited model are as frequent as their probabilities say.
 
     They are drawn after prefixes of its sequences, and within drawn sequences. The rule is not checked if the model
-    cannot be drawn from.
+    cannot be drawn from, and for amounts.
 
     Args:
         subject: the audited model with its sequences.
@@ -173,6 +173,8 @@ def samples_follow_scores(subject: Subject, effort: Effort, alpha: float, rng: n
         return not_checked(SAMPLES, "the model has no sample method")
     if subject.outcomes is not None and subject.has_all:
         return _frequencies(subject, effort, alpha, rng)
+    if "amounts" in subject.values:
+        return not_checked(SAMPLES, "no move goes between a probability at 0 and a density above it")
     if subject.values:
         return _reversible(subject, effort, alpha, rng)
     return not_checked(SAMPLES, "the values that are drawn cannot be listed")

@@ -15,6 +15,7 @@ from seqmodels.evaluation.auditing.findings import Finding, not_checked
 from seqmodels.evaluation.auditing.proposals import BroadProposal
 from seqmodels.evaluation.auditing.unconstrained import WHOLE, from_reals, limits, log_derivative, to_reals
 from seqmodels.model.model import SequenceModel
+from seqmodels.sequences.measure import is_atom
 
 SUMS, FIRST = "sums to one", "scores before it learns"
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
@@ -216,7 +217,7 @@ def _total(
     if len(values) == 1 and values[0] not in WHOLE:
         return _integral(subject, case, t, p_end, effort.n_points // length, in_place=in_place)
     n = min(effort.n_points // length, effort.n_points // POINTS_A_SEQUENCE)
-    if n < 500 or "rounded" in values:
+    if n < 500 or {"rounded", "amounts"} & set(values):
         return None
     if values:
         return _estimated(subject, case, t, p_end, n, effort, delta, rng, in_place=in_place)
@@ -239,7 +240,9 @@ def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int,
     """
     kinds = subject.values
     values = np.concatenate([np.asarray(c.item)[:, 0] for c in subject.cases])
-    values = values[~np.isnan(values)]
+    values = values[~(np.isnan(values) | is_atom(values[:, None], kinds)[:, 0])]
+    if kinds == ("amounts",):
+        p_end += float(np.exp(subject.figures(case, t, [np.zeros(1)], in_place=in_place))[0])
     low, high = limits(values, kinds[0])
     v = to_reals(values[:, None], kinds)[:, 0]
     centre, scale = float(np.median(v)), float(v.std()) or 1.0

@@ -16,6 +16,7 @@ LARGEST = 1e100  # largest positive value, and the inverse of the smallest
 FARTHEST, NEAREST = 1e6, 1e-30  # an integral ends at these multiples of the largest and the median positive value
 SMALLEST_PROPORTION = 1e-37  # smallest number that float32 holds with all its digits
 EDGE = float(np.finfo(np.float64).eps) / 2  # distance from 1 of the largest float64 below it
+ABOVE_0: tuple[Values, ...] = ("positive", "amounts")  # kinds of values that have a density above 0 alone
 WHOLE: tuple[Values, ...] = ("bits", "counts", "rounded")  # kinds of values that have a probability and no density
 
 
@@ -32,7 +33,7 @@ def to_reals(x: np.ndarray, values: Sequence[Values]) -> np.ndarray:
     v = x.astype(np.float64)
     for d, kind in enumerate(values):
         column = v[:, d]
-        if kind == "positive":
+        if kind in ABOVE_0:
             v[:, d] = np.log(np.clip(column, 1 / LARGEST, LARGEST))
         elif kind == "proportions":
             clipped = np.clip(column, 1 / LARGEST, 1 - EDGE)
@@ -55,7 +56,7 @@ def from_reals(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
     x = v.astype(np.float64)
     for d, kind in enumerate(values):
         column = x[:, d]
-        if kind == "positive":
+        if kind in ABOVE_0:
             x[:, d] = np.clip(np.exp(np.clip(column, -np.log(LARGEST), np.log(LARGEST))), 1 / LARGEST, LARGEST)
         elif kind == "proportions":
             x[:, d] = np.clip(_logistic(column), 1 / LARGEST, 1 - EDGE)
@@ -75,7 +76,7 @@ def log_derivative(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
     total = np.zeros(len(v))
     for d, kind in enumerate(values):
         column = v[:, d]
-        if kind == "positive":
+        if kind in ABOVE_0:
             total += column
         elif kind in ("proportions", "angles"):  # σ(v) σ(-v), and 2π times it for angles
             total -= np.abs(column) + 2 * np.log1p(np.exp(-np.abs(column)))
@@ -92,7 +93,7 @@ def limits(x: np.ndarray, kind: Values) -> tuple[float, float]:
         x: N values of one feature, ``(N,)``.
         kind: kind of its values; the limits are infinite unless they are ``"positive"`` or ``"proportions"``.
     """
-    if kind == "positive":
+    if kind in ABOVE_0:
         return float(np.log(NEAREST * np.median(x))), float(np.log(FARTHEST * x.max()))
     if kind == "proportions":
         return float(np.log(SMALLEST_PROPORTION)), float(-np.log(EDGE))

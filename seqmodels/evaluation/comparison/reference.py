@@ -17,11 +17,13 @@ from seqmodels.observations import (
     Bernoulli,
     Categorical,
     Columns,
+    Gamma,
     GaussianMixture,
     IntervalCensored,
     Observation,
     Poisson,
     Rounded,
+    ZeroInflated,
 )
 from seqmodels.sequences.mapped import MappedArray
 from seqmodels.sequences.measure import SPACES, IncomparableError, check_comparable
@@ -120,5 +122,6 @@ def _observation(encoding: Encoding) -> Observation:
     for space, features in groupby(SPACES[value] for value in encoding.values()):
         n_features = len(list(features))
         gaussian = GaussianMixture(1, "full" if n_features <= MAX_FULL_FEATURES else "diag")
-        columns.append(({"R": gaussian, "{0,1}": Bernoulli(), "N": Poisson()}[space], n_features))
+        of_space = {"R": gaussian, "{0,1}": Bernoulli(), "N": Poisson(), SPACES["amounts"]: ZeroInflated(Gamma())}
+        columns.append((of_space[space], n_features))
     return columns[0][0] if len(columns) == 1 else Columns(columns)

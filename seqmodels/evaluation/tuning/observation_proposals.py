@@ -159,7 +159,8 @@ def propose_observations(X: Any, *, kinds: Mapping[Any, Values] | None = None) -
     Args:
         X: sequences of vectors.
         kinds: kinds of features by their names or numbers, where they are not what they look like: ``"reals"`` for
-            whole numbers that are rounded measurements, ``"angles"``. None means that all are recognised.
+            whole numbers that are rounded measurements, ``"angles"``, ``"amounts"`` for values that are 0 with some
+            probability and have a density above it (``ZeroInflated(Gamma())``). None means that all are recognised.
 
     Returns:
         ``ObservationProposals``, with the distributions of each feature and the reason, to pass to ``choose``.
@@ -214,7 +215,7 @@ def _of_feature(name: str, column: np.ndarray, said: Values | None) -> FeaturePr
         raise ValueError(f"feature {name} is constant, so its density is unbounded; leave the feature out")
     observations, reason = PROPOSALS[values](x)
     cautions = _cautions_of_counts(name, profile, said) if is_whole else _cautions(name, x, profile, values)
-    if profile.kind == "spike" and not is_whole:
+    if profile.kind == "spike" and not (is_whole or values == "amounts"):
         # Densities that shrink to the spike would say nothing of the rest.
         observations, reason = observations[:1], "reals with a spike"
     return FeatureProposals(name, values, observations, why + reason, cautions)
@@ -311,6 +312,10 @@ def _of_positive(x: np.ndarray) -> Proposed:
     return (GaussianMixture(1), Gamma(), LogNormal()), "reals above 0"
 
 
+def _of_amounts(x: np.ndarray) -> Proposed:
+    return (ZeroInflated(Gamma()), ZeroInflated(LogNormal())), "amounts of 0 or above, so a probability at 0"
+
+
 def _of_proportions(x: np.ndarray) -> Proposed:
     return (GaussianMixture(1), Beta(), Gamma(), LogNormal()), "reals between 0 and 1"
 
@@ -324,6 +329,7 @@ PROPOSALS: dict[Values, Callable[[np.ndarray], Proposed]] = {
     "counts": _of_counts,
     "reals": _of_reals,
     "positive": _of_positive,
+    "amounts": _of_amounts,
     "proportions": _of_proportions,
     "angles": _of_angles,
 }
@@ -340,11 +346,11 @@ def _cautions_of_counts(name: str, profile: Profile, said: Values | None) -> tup
 
 def _cautions(name: str, x: np.ndarray, profile: Profile, values: Values) -> tuple[str, ...]:
     said = []
-    if profile.kind == "spike":
+    if profile.kind == "spike" and values != "amounts":
         said.append(
             f"{profile.spike_share:.0%} of the frames are {profile.spike:g}, where a density has no bound, so that its "
             "floor would set the figures; pass two features in its place: whether it is so, 0 or 1, and the value, NaN "
-            "where it is so"
+            "where it is so" + (f"; or kinds={{{name!r}: 'amounts'}} gives 0 a probability" if profile.low == 0 else "")
         )
     elif profile.step > COARSE_STEP * profile.deviation:
         said.append(

@@ -25,9 +25,9 @@ ROUNDING = 4  # units in the last place by which equal squared distances may dif
 def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
     """Return frames ``x (N, D)`` in units in which distances between features can be compared.
 
-    A bit is multiplied by 2, a count becomes 2√x (whose standard deviation is then 1), a positive number its logarithm,
-    and a proportion is multiplied by 4. An angle becomes its cosine, and its sine in an extra column, so that the
-    result is ``(N, D + angles)``. Missing values become the mean.
+    A bit is multiplied by 2, a count becomes 2√x (whose standard deviation is then 1), an amount too (whose logarithm
+    may be infinite), a positive number its logarithm, and a proportion is multiplied by 4. An angle becomes its cosine,
+    and its sine in an extra column, so that the result is ``(N, D + angles)``. Missing values become the mean.
 
     Args:
         x: N frames of D features, NaN where missing.
@@ -37,7 +37,7 @@ def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
     def are(kind: Values) -> Tensor:
         return torch.tensor([value == kind for value in values], device=x.device)
 
-    scaled = torch.where(are("bits"), 2 * x, torch.where(are("counts"), 2 * x.clamp(min=0).sqrt(), x))
+    scaled = torch.where(are("bits"), 2 * x, torch.where(are("counts") | are("amounts"), 2 * x.clamp(min=0).sqrt(), x))
     if "positive" in values:
         scaled = torch.where(are("positive"), x.clamp(min=torch.finfo(x.dtype).tiny).log(), scaled)
     if "proportions" in values:

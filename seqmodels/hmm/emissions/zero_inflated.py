@@ -1,4 +1,4 @@
-"""EM for zero-inflated counts: a zero counts for the count distribution by the probability that it is drawn from it."""
+"""EM for zero-inflated values: a zero counts for the other distribution by the probability that it is drawn from it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ROUNDS = 10  # rounds of EM with the guessed states held fixed
 
 @emission_of.register(ZeroInflated)
 class ZeroInflatedEmission(Emission):
-    """EM computations for ``ZeroInflated``: each of D features is an extra zero, or else drawn from a count
+    """EM computations for ``ZeroInflated``: each of D features is an extra zero, or else drawn from another
     distribution.
 
     The statistics are the expected number of extra zeros and of observed frames of each feature, ``(K, D, 2)`` for K
-    states, and then the statistics of the count distribution of each feature, in which a frame weighs the probability
-    that it is not an extra zero.
+    states, and then the statistics of the other distribution of each feature, in which a frame weighs the probability
+    that it is not an extra zero. An amount of 0 is surely one.
     """
 
     observation: ZeroInflated
@@ -57,10 +57,10 @@ class ZeroInflatedEmission(Emission):
         sums: list[Tensor] = []
         for d, values in enumerate(x.split(1, dim=1)):  # (N, 1)
             of_feature = torch.cat([table[:, d : d + 1], inner[:, d]], 1)
-            log_zero, log_count = (
+            log_zero, log_other = (
                 each.squeeze(-1) for each in self.observation.components(of_feature, values[:, None])
             )
-            extra = torch.where(values == 0, torch.sigmoid(log_zero - log_count), 0.0)  # (N, K)
+            extra = torch.where(values == 0, torch.sigmoid(log_zero - log_other), 0.0)  # (N, K)
             observed = (~torch.isnan(values)).double()
             zeros.append(torch.stack([(gamma * extra).sum(0), (gamma * observed).sum(0)], 1))
             sums.extend(self.inner.statistics(inner[:, d], values, None, gamma * (1 - extra)))
@@ -91,10 +91,10 @@ class ZeroInflatedEmission(Emission):
         return {"zero_weights_": torch.sigmoid(logits).cpu().numpy(), **joined}
 
     def table_of_raw(self, raw: Mapping[str, np.ndarray], shift: np.ndarray, scale: np.ndarray) -> Tensor:
-        of_counts = {name: values for name, values in raw.items() if name != "zero_weights_"}
+        of_other = {name: values for name, values in raw.items() if name != "zero_weights_"}
         parts = [
             self.inner.table_of_raw(
-                {name: values[:, d : d + 1] for name, values in of_counts.items()}, shift[d : d + 1], scale[d : d + 1]
+                {name: values[:, d : d + 1] for name, values in of_other.items()}, shift[d : d + 1], scale[d : d + 1]
             )
             for d in range(self.size)
         ]

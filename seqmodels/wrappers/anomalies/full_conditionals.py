@@ -17,6 +17,7 @@ from seqmodels.generation import Prediction
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data
 from seqmodels.model.teacher_forcing import ForcedBatch
+from seqmodels.sequences.measure import is_atom
 
 BATCH = 24  # number of sequences that are read together
 MAX_NUMBERS = 1 << 23  # largest number of values in steps that are computed together
@@ -54,11 +55,12 @@ def feature_log_probs(model: SequenceModel, X: Any, y: Any = None) -> list[np.nd
         conditionals |= {int(i): values[row, : len(examples[i].values)] for row, i in enumerate(rows)}
     if isinstance(model.encoding_, SeriesEncoding):
         return _of_series(model.encoding_, data, given_past, conditionals)
-    log_scale = np.log(model.encoding_.affine()[1])
-    result = [
-        np.where(np.isnan(np.asarray(example.values)), np.nan, conditionals[i] - log_scale)
-        for i, example in enumerate(examples)
-    ]
+    log_scale, kinds = np.log(model.encoding_.affine()[1]), model.encoding_.values()
+    result = []
+    for i, example in enumerate(examples):
+        values = np.asarray(example.values)
+        raw = conditionals[i] - np.where(is_atom(values, kinds), 0.0, log_scale)
+        result.append(np.where(np.isnan(values), np.nan, raw))
     return without_past(given_past, result)
 
 

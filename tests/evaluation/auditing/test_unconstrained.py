@@ -88,6 +88,23 @@ def test_every_rule_is_checked(observation: Observation, draw: Draw, n_features:
     assert [each.verdict for each in result.findings] == ["held"] * 10, str(result)
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.1])
+def test_an_amount_of_0_is_part_of_the_sum(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X = [(rng.random((30, 1)) < 0.6) * rng.gamma(2.0, 30.0, (30, 1)) for _ in range(4)]
+    model = sm.HMM(2, observation=ZeroInflated(Gamma()), max_iter=4, n_init=1).fit(X)
+    components = ZeroInflated.components
+
+    def inflated(self: ZeroInflated, output_parameters: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        log_zero, log_other = components(self, output_parameters, x)
+        return log_zero + np.log(factor), log_other
+
+    monkeypatch.setattr(ZeroInflated, "components", inflated)
+    verdicts = {each.rule: each.verdict for each in sm.audit(model, X, effort="quick").findings}
+    assert verdicts["sums to one"] == ("held" if factor == 1 else "broken")
+    assert verdicts["samples follow scores"] == "not checked"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("density", [sm.GaussianMixture(1), Gamma()])
 def test_every_rule_is_checked_of_rounded_values(density: Observation) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.evaluation.statistics.paired import holm
+from seqmodels.observations import LogNormal, ZeroInflated
 
 RNG = np.random.default_rng(0)
 VECTORS = [RNG.normal(size=(12, 2)) @ np.array([[1.0, 0.8], [0.0, 0.6]]) for _ in range(16)]
@@ -60,9 +61,14 @@ def test_it_is_no_contestant():
             lambda: sm.HMM(2, observation=sm.Columns([(sm.GaussianMixture(1), 2), (sm.Poisson(), 1)]), max_iter=1),
             "independent frames",
         ),
+        (
+            [np.where(np.abs(x) < 0.5, 0.0, np.abs(x)) for x in VECTORS],
+            lambda: sm.HMM(2, observation=ZeroInflated(LogNormal()), max_iter=1),
+            "independent frames",
+        ),
         (VECTORS, lambda: sm.HMM(1, max_iter=1, length="stop"), "one Gaussian"),
     ],
-    ids=["text", "symbols", "bits", "columns", "stop"],
+    ids=["text", "symbols", "bits", "columns", "amounts", "stop"],
 )
 def test_it_has_the_measure_of_the_others(data, model, words):
     result = sm.compare({"model": model()}, data[:-3], test=data[-3:])

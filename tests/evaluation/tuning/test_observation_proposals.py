@@ -79,6 +79,11 @@ def test_cautions_say_what_no_density_does_justice_to() -> None:
     proposals = propose_observations(sm.Sequences([frames], features=["rain", "rounded", "heading", "visits"]))
     said = repr(proposals)
     assert "rain: caution: 60% of the frames are 0, where a density has no bound" in said
+    assert "kinds={'rain': 'amounts'} gives 0 a probability" in said
+    amounts = propose_observations([rain[:, None]], kinds={0: "amounts"})
+    assert repr(amounts) == "0: as said, amounts of 0 or above, so a probability at 0: " + ", ".join(
+        f"ZeroInflated(observation={inner}())" for inner in ("Gamma", "LogNormal")
+    )
     assert "rounded: caution: the values lie on a grid of step 0.1" in said
     assert "heading: caution: its name is of an angle; as radians from -π to π it would have VonMises too" in said
     assert "visits: caution" not in said

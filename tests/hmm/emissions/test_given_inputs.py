@@ -87,6 +87,7 @@ def objective(observation: Observation, table: torch.Tensor, slopes: torch.Tenso
         (VonMises(), ANGLES),
         (NegativeBinomial(), COUNTS),
         (ZeroInflated(sm.Poisson()), ZEROS),
+        (ZeroInflated(Gamma()), torch.where(ZEROS == 0, 0.0, POSITIVE)),
         (Rounded(sm.GaussianMixture(1), 0.5), (2 * REALS).round() / 2),
         (sm.Columns([(sm.GaussianMixture(1), 1), (sm.Poisson(), 1)]), torch.stack([REALS[:, 0], COUNTS[:, 1]], 1)),
     ],

@@ -98,6 +98,7 @@ def test_features_of_all_sorts_are_spread_alike() -> None:
     found = in_comparable_units(x, ("reals", "bits", "counts"))
     assert_allclose(found, [[-1.5, 2.0, 6.0], [-0.5, 1.0, 5.0], [0.5, 0.0, 4.0]])
     assert torch.equal(in_comparable_units(torch.full((2, 1), nan), ("bits",)), torch.zeros(2, 1))
+    assert torch.equal(in_comparable_units(torch.tensor([[0.0], [9.0]]), ("amounts",)), torch.tensor([[0.0], [6.0]]))
     some = torch.tensor([[1.0, 0.5, 0.0], [torch.e, nan, torch.pi], [1.0, 0.25, nan]])  # a missing angle: both means
     found = in_comparable_units(some, ("positive", "proportions", "angles"))
     expected = torch.tensor([[0.0, 2.0, 1.0, 0.0], [1.0, 1.5, -1.0, 0.0], [0.0, 1.0, 0.0, 0.0]])

@@ -59,6 +59,16 @@ def test_bits_are_not_scaled_and_missing_ones_have_no_figure():
     np.testing.assert_allclose(each, np.where(np.isnan(x[0]), np.nan, np.log(p)), rtol=1e-6)
 
 
+def test_an_amount_of_0_has_a_probability_in_any_unit():
+    rng = np.random.default_rng(0)
+    x = [np.where(rng.random((20, 2)) < 0.4, 0.0, rng.gamma(2.0, 50.0, (20, 2))) for _ in range(4)]
+    inflated = sm.observations.ZeroInflated(sm.observations.Gamma())
+    hmm = sm.HMM(1, observation=inflated).fit(x)
+    each = feature_log_probs(hmm, x)[0]
+    np.testing.assert_allclose(each.sum(1), hmm.log_prob_steps(x)[0], rtol=1e-5)  # independent features
+    assert set(np.round(each[x[0] == 0] - np.log(hmm.zero_weights_).repeat(20, 0)[x[0] == 0], 5)) == {0.0}
+
+
 def test_a_value_that_float32_cannot_hold():
     x = vectors(4, 6)
     hmm = sm.HMM(1, max_iter=2, observation=sm.GaussianMixture(1)).fit(x)
