@@ -42,7 +42,8 @@ class TransformerNetwork(Network[TransformerState]):
         super().__init__()
         config.check_architecture(max_length)
         self.d_model = config.d_model
-        self.previous = ShortConvolution(config.d_model, convolution_lags)
+        # Random matrices of the inputs before would hide an input itself, above all if most symbols are rare.
+        self.previous = ShortConvolution(config.d_model, convolution_lags, zero_init=config.zero_init)
         self.positions = make_positions(config.positions, config.d_model, max_length)
         self.decoder = TransformerStack(config, max_length=max_length, causal=True)
 

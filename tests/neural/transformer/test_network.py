@@ -231,17 +231,18 @@ def test_cross_bias_adds_to_the_scores_of_the_source() -> None:
     torch.testing.assert_close(network.attention_weights(inputs, state, 0), expected)
 
 
-def test_an_encoder_and_decoder_start_at_the_inputs_themselves() -> None:
+@pytest.mark.parametrize("kind", [TransformerNetwork, TransformerSeq2SeqNetwork])
+def test_a_convolution_starts_at_the_inputs_themselves(
+    kind: type[TransformerNetwork] | type[TransformerSeq2SeqNetwork],
+) -> None:
     with torch.random.fork_rng(devices=[]):
         options = {**SIZES, "positions": None, "norm_affine": False}
-        lagged, plain = (
-            TransformerSeq2SeqNetwork(TransformerConfig(**options, zero_init=True), convolution_lags=n) for n in (3, 0)
-        )
-        random = TransformerSeq2SeqNetwork(TransformerConfig(**options), convolution_lags=3)
+        lagged, plain = (kind(TransformerConfig(**options, zero_init=True), convolution_lags=n) for n in (3, 0))
+        random = kind(TransformerConfig(**options), convolution_lags=3)
     inputs, source = draw(B, T, D).float(), Source(SOURCE.values.float(), MASK)
-    hidden = [network(inputs, network.start(B, source))[0] for network in (lagged, plain)]
+    hidden = [network(inputs, network.start(B, source))[0] for network in (lagged, plain)]  # type: ignore[arg-type]
     torch.testing.assert_close(*hidden)
-    assert not torch.allclose(random(inputs, random.start(B, source))[0], hidden[0])
+    assert not torch.allclose(random(inputs, random.start(B, source))[0], hidden[0])  # type: ignore[arg-type]
 
 
 def test_learned_positions_end_at_max_length() -> None:
