@@ -34,6 +34,7 @@ from seqmodels.generation.inputs import encode_source
 from seqmodels.hmm.chains.base import HiddenChain, is_impossible
 from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, conjugate_given_inputs, conjugate_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, joined_values, raw_size, validation_score
+from seqmodels.hmm.cursor import HMMCursor
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.given_inputs import regressed_columns
@@ -465,13 +466,14 @@ class HiddenChainModel(SequenceModel):
         warn_of_floor(best, self.observation_)
         warn_of_disagreement(self.starts_, best, fitting.objective.n_units)
         if self._terms:
-            self._fit_terms(train, fitting.objective)
+            self._fit_terms(train, validation, fitting.objective)
 
-    def _fit_terms(self, train: list[Example], of_em: MAPObjective) -> None:
+    def _fit_terms(self, train: list[Example], validation: list[Example], of_em: MAPObjective) -> None:
         """Add the penalised terms to the parameters that EM found without them.
 
         Args:
             train: encoded training sequences.
+            validation: held-out sequences, which are scored once more.
             of_em: the objective of EM, for the units of the history.
         """
         import pandas as pd
@@ -497,6 +499,8 @@ class HiddenChainModel(SequenceModel):
             last["step"] + 1, last["seconds"] + time.perf_counter() - began, value, 0.0, self.parameters_.table
         )
         row["objective"] = (maximum.value + of_em.log_det) / of_em.n_units
+        row["validation"] = validation_score(self._sums_of_steps, validation)
+        row["starts_range"] = last["starts_range"]
         self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
 
     def _names_of_features(self) -> list[Any]:
@@ -822,7 +826,8 @@ class HiddenChainModel(SequenceModel):
 
     def _steps_at_points(self, new_groups: NewGroups, example: Example) -> np.ndarray:
         """Return the log-probability of each step of a sequence given the steps before it at each point, ``(M, T)``."""
-        return np.stack(self._at_points(new_groups, example, lambda model, examples: model._steps(examples)))
+        steps: list[np.ndarray] = self._at_points(new_groups, example, lambda model, examples: model._steps(examples))
+        return np.stack(steps)
 
     def _at_most_probable_points(self, new_groups: NewGroups, examples: list[Example]) -> list[Example]:
         """Return sequences that the model given effects reads, at the most probable point of those of new groups."""
@@ -840,13 +845,14 @@ class HiddenChainModel(SequenceModel):
         The points are weighted at each step by their probability given the steps up to it.
         """
         weights = np.exp(log_weights_of_points(self._steps_at_points(new_groups, example)))  # (M, T)
-        at_points = np.stack(self._at_points(new_groups, example, run))  # (M, T, K)
-        return np.asarray((weights[:, :, None] * at_points).sum(0))
+        at_points: list[np.ndarray] = self._at_points(new_groups, example, run)  # of (T, K)
+        return np.asarray((weights[:, :, None] * np.stack(at_points)).sum(0))
 
     def _mean_given_all(self, new_groups: NewGroups, example: Example, run: StatesOfExamples) -> np.ndarray:
         """Return the same as ``_mean_given_past`` with points weighted by their probability given the sequence."""
         weights = np.exp(log_weights_of_points(self._steps_at_points(new_groups, example))[:, -1])
-        return np.tensordot(weights, np.stack(self._at_points(new_groups, example, run)), 1)
+        at_points: list[np.ndarray] = self._at_points(new_groups, example, run)  # of (T, K)
+        return np.tensordot(weights, np.stack(at_points), 1)
 
     # -- many sequences at once ----------------------------------------------------------------------------
 
@@ -958,7 +964,10 @@ class HiddenChainModel(SequenceModel):
         make_filter = self._past_filter if looks_back else None
         size, dtype = setting.encoding.size, DTYPES[self.dtype_]
         cursor = self._fitted_chain.cursor(parameters, setting.observation, size, dtype, make_filter)
-        return cursor if new_groups is None else NewGroupCursor(cursor, new_groups)
+        if new_groups is None:
+            return cursor
+        assert isinstance(cursor, HMMCursor), "only an HMM has terms"
+        return NewGroupCursor(cursor, new_groups)
 
     def _filtered(self, state: CursorState) -> np.ndarray:
         if self._new_groups is None:

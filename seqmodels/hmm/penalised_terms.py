@@ -220,7 +220,8 @@ def group_effects(
     for name, state, feature, label, sd in zip(
         *(terms[column].tolist() for column in ("part", "state", "feature", "term", "sd")), strict=True
     ):
-        column, part, index = new_columns[name, label], parts[name], (state,)
+        column, part = new_columns[name, label], parts[name]
+        index: tuple[int, ...] = (state,)
         if column is None:
             continue
         if part == "transition":
@@ -263,7 +264,7 @@ def reordered_terms(
                 "possible one; pass an order that keeps it so"
             )
 
-    def renumbered(row: dict[str, Any]) -> dict[str, Any]:
+    def renumbered(row: dict[Any, Any]) -> dict[Any, Any]:
         state, feature = number[row["state"]], row["feature"]
         if row["part"] == NAMES["transition"]:
             feature = number[feature]

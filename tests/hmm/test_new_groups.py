@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,31 @@ def test_points_are_spread_evenly_along_each_axis() -> None:
     even = ndtri((np.arange(256) + 0.5) / 256)
     np.testing.assert_allclose(np.sort(points, 0), np.tile(even[:, None], 5), atol=1e-12)
     assert np.abs(np.corrcoef(points.T) - np.eye(5)).max() < 0.05
+
+
+def test_all_strings_of_a_new_group_have_probability_one() -> None:
+    X = animals([0, 1, 2, 3], 0)
+    symbols = sm.Sequences([(x.ravel() > 26).astype(int) for x in X], inputs=X.inputs, input_names=X.input_names)
+    effects = ChainInputEffects(emissions=[RandomEffect("animal")], new_group_points=8)
+    model = sm.HMM(1, observation=sm.Categorical(), length="given", dtype="float64", input_effects=effects).fit(symbols)
+    assert model.terms_["sd"].item() > 0.1
+    assert X.inputs is not None
+    strings = [np.array(s) for s in itertools.product(range(2), repeat=4)]
+    inputs = [np.stack([np.array([1.0, 9.0, 9.0, 9.0]), np.arange(4.0)], 1)] * 16
+    each = model.log_prob(sm.Sequences(strings, inputs=inputs, input_names=X.input_names))
+    assert np.exp(each).sum() == pytest.approx(1.0, abs=1e-12)
+    drawn = np.array(model.sample(4000, inputs={"animal": inputs[0][:, 0]}))
+    shares = [(drawn == string).all(1).mean() for string in strings]
+    np.testing.assert_allclose(shares, np.exp(each), atol=0.03)
+
+
+def test_held_out_sequences_are_scored_with_the_terms() -> None:
+    effects = ChainInputEffects(emissions=[RandomEffect("animal")])
+    model = sm.HMM(1, observation=sm.GaussianMixture(1), dtype="float64", input_effects=effects)
+    held_out = animals([0, 9], 3)
+    model.fit(animals([0, 1, 2, 3], 0), validation=held_out)
+    assert model.history_["validation"].iloc[-1] == pytest.approx(model.score(held_out), rel=1e-12)
+    assert model.history_["starts_range"].notna().iloc[-1]
 
 
 def test_impossible_steps_of_all_points_are_impossible() -> None:
