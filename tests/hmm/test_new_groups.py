@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import log_softmax, logsumexp, ndtri
 from scipy.stats import norm, qmc
 
 import seqmodels as sm
+from seqmodels.encodings.raw_data import Data
 from seqmodels.hmm import ChainInputEffects, RandomEffect, Smooth
 from seqmodels.hmm.new_groups import mixed_steps, normal_points
 
@@ -131,6 +133,22 @@ def test_streams_files_forecasts_and_states_agree(tmp_path: Path) -> None:
     last = np.exp(joint[:, -1] - log_p[:, None])
     np.testing.assert_allclose(model.posterior(X)[0][-1], weights @ last, atol=1e-9)
     np.testing.assert_allclose(states[0].states.sum(1), 1.0)
+
+
+def test_a_cursor_selects_sequences_with_their_points() -> None:
+    model, X = fitted(), animals([7, 3], 1, 20)
+    examples = model._setting().examples(Data.of(X))
+    values, inputs = (torch.as_tensor(np.stack([getattr(e, name) for e in examples])) for name in ("values", "inputs"))
+    cursor: Any = model.cursor()
+    state = cursor.start(n=2)
+    for t in range(10):
+        state = cursor.advance(cursor.given(state, inputs[:, t]), values[:, t])
+    index = torch.tensor([1, 0, 0])
+    selected = cursor.given(cursor.select(state, index), inputs[index, 10])
+    expected = cursor.distribution(cursor.given(state, inputs[:, 10])).log_prob(values[:, 10])
+    torch.testing.assert_close(cursor.distribution(selected).log_prob(values[index, 10]), expected[index])
+    steps = [model._steps([example])[0][10] for example in examples]
+    torch.testing.assert_close(expected, torch.tensor(steps), rtol=1e-10, atol=1e-10)
 
 
 def test_past_steps_say_what_the_group_is_like() -> None:
