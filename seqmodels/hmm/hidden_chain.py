@@ -78,7 +78,7 @@ from seqmodels.hmm.learning.variational import (
     prior_hyperparameters,
 )
 from seqmodels.hmm.missing_past import PastFilter, filters_itself, fitted_filter, has_missing, mean_filter
-from seqmodels.hmm.new_groups import MOST_POINTS, NewGroupCursor, NewGroups, log_weights_of_points, mixed_steps
+from seqmodels.hmm.new_groups import NewGroupCursor, NewGroups, check_n_points, log_weights_of_points, mixed_steps
 from seqmodels.hmm.new_levels import warn_of_new_levels
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.penalised_terms import (
@@ -1949,11 +1949,7 @@ class HiddenChainModel(SequenceModel):
             raise ValueError(f"start='stationary' does not go with penalised terms such as {term}; pass start='free'")
         if self._is_warm_start:
             raise ValueError(f"a fit with penalised terms such as {term} cannot be continued; pass warm_start=False")
-        n_points = self.input_effects.new_group_points
-        if not (
-            isinstance(n_points, int | np.integer) and 1 <= n_points <= MOST_POINTS and n_points & (n_points - 1) == 0
-        ):
-            raise ValueError(f"new_group_points is {n_points!r}; pass a power of two from 1 to {MOST_POINTS}")
+        check_n_points(self.input_effects.new_group_points)
 
     def _set_fitted(self, parameters: Parameters, start: Start) -> None:
         """Set the fitted attributes to given parameters; ``from_parameters`` calls it once the encoding is known.

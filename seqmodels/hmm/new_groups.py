@@ -134,6 +134,13 @@ class NewGroups:
         return torch.cat([inputs[:, None].expand(-1, len(self.points), -1), new], -1).flatten(0, 1)
 
 
+def check_n_points(n_points: int) -> None:
+    """Raise ``ValueError`` if ``n_points``, the number of points of a new group, is no power of two, or too large."""
+    is_number = isinstance(n_points, int | np.integer) and 1 <= n_points <= MOST_POINTS
+    if not is_number or n_points & (n_points - 1):
+        raise ValueError(f"new_group_points is {n_points!r}; pass a power of two from 1 to {MOST_POINTS}")
+
+
 def normal_points(n_points: int, n_effects: int) -> np.ndarray:
     """Return M points whose B coordinates are spread like independent standard normal numbers, ``(M, B)``.
 
@@ -144,6 +151,9 @@ def normal_points(n_points: int, n_effects: int) -> np.ndarray:
         n_points: number of points, M, a power of two.
         n_effects: number of coordinates, B.
 
+    Raises:
+        ValueError: ``n_points`` is no power of two, or too large.
+
     >>> normal_points(4, 2).round(2)
     array([[-1.15, -1.15],
            [ 0.32,  0.32],
@@ -153,6 +163,7 @@ def normal_points(n_points: int, n_effects: int) -> np.ndarray:
     from scipy.special import ndtri
     from scipy.stats.qmc import Sobol  # lazily, because scipy.stats is slow to import
 
+    check_n_points(n_points)
     uniform = Sobol(n_effects, scramble=False).random(n_points) + 0.5 / n_points
     return np.asarray(ndtri(uniform))
 

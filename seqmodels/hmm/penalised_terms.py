@@ -301,6 +301,8 @@ def terms_from_arrays(arrays: Any) -> pd.DataFrame:
         arrays = {name: [] for name in COLUMNS}
     if not isinstance(arrays, dict) or arrays.keys() != set(COLUMNS):
         raise ValueError(f"the terms of an HMM have {', '.join(COLUMNS)}; the file has others")
+    features = [tuple(each) if isinstance(each, list) else each for each in arrays["feature"]]  # JSON has lists only
+    arrays = {**arrays, "feature": features}
     table = pd.DataFrame({name: pd.Series(arrays[name], dtype=dtype) for name, dtype in COLUMNS.items()})
     if not (np.isfinite(table[["sd", "edf"]]).all(axis=None) and (table["sd"] > 0).all()):
         raise ValueError("the standard deviations of terms should be positive, and all numbers finite")

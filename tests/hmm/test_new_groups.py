@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from functools import cache
 from pathlib import Path
@@ -227,6 +228,20 @@ def test_numbers_of_points_that_are_no_power_of_two_are_refused(n_points: int) -
     effects = ChainInputEffects(transitions=[RandomEffect("animal")], new_group_points=n_points)
     with pytest.raises(ValueError, match=f"new_group_points is {n_points}; pass a power of two"):
         sm.HMM(2, input_effects=effects).fit(animals([0, 1], 0))
+
+    with pytest.raises(ValueError, match=f"new_group_points is {n_points}"):
+        copy.deepcopy(fitted()).set_params(input_effects__new_group_points=n_points).score(animals([7], 1))
+
+
+def test_labels_of_components_come_back_from_a_file(tmp_path: Path) -> None:
+    X = animals([0, 1, 2, 3], 0)
+    effects = ChainInputEffects(emissions=[RandomEffect("animal")], new_group_points=4)
+    model = sm.HMM(1, observation=sm.GaussianMixture(2), n_init=1, max_iter=5, dtype="float64", input_effects=effects)
+    model.fit(X).save(tmp_path / "mixture.safetensors")
+    loaded = sm.load(tmp_path / "mixture.safetensors")
+    assert loaded.terms_["feature"].tolist() == model.terms_["feature"].tolist() == [(0, 0), (1, 0)]
+    new = animals([2, 7], 1)
+    np.testing.assert_array_equal(loaded.log_prob(new), model.log_prob(new))
 
 
 def test_the_rest_of_a_new_group_is_not_known() -> None:
