@@ -21,6 +21,7 @@ from seqmodels.evaluation.comparison.provenance import stamped
 
 OUT = Path("experiments/results/random_effect_recovery")
 GROUPS, LENGTH, SD, LOG_ODDS = 20, 200, 0.8, -1.5
+WRITTEN_EVERY = 10  # runs, so that one that is ended leaves the figures of those before
 
 
 def drawn(seed: int) -> tuple[sm.Sequences, np.ndarray]:
@@ -57,14 +58,20 @@ def one(seed: int, restricted: bool) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def summary(runs: int, restricted: bool) -> pd.DataFrame:
-    """One row: the mean estimate over the true deviation with its error, and the coverage of intervals with its own."""
-    table = pd.concat([one(seed, restricted) for seed in range(runs)], ignore_index=True)
+def summary(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row for each method: the mean estimate over the true deviation, and the coverage of intervals, with errors.
+
+    ``rows`` are those of ``one`` of all runs.
+    """
+    return pd.concat([_of_method(rows[rows["restricted"] == restricted]) for restricted in (True, False)])
+
+
+def _of_method(table: pd.DataFrame) -> pd.DataFrame:
     ratio, n = table["sd"] / SD, len(table)
     return pd.DataFrame(
         {
-            "method": ["REML" if restricted else "ML"],
-            "runs": runs,
+            "method": ["REML" if table["restricted"].iloc[0] else "ML"],
+            "runs": n // 2,
             "sd_ratio": ratio.mean(),
             "sd_ratio_error": ratio.std() / np.sqrt(n),
             "coverage": table["coverage"].mean(),
@@ -81,11 +88,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     arguments = parser.parse_args()
     runs = 1 if arguments.quick else arguments.runs
-    table = pd.concat([summary(runs, restricted) for restricted in (True, False)])
-    print(table.round(3).to_string(index=False), flush=True)
-    if not arguments.quick:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        stamped(table).to_csv(arguments.out / "recovery.csv", index=False, float_format="%.5g")
+    rows: list[pd.DataFrame] = []
+    for seed in range(runs):
+        rows += [one(seed, restricted) for restricted in (True, False)]
+        if not arguments.quick and ((seed + 1) % WRITTEN_EVERY == 0 or seed + 1 == runs):
+            arguments.out.mkdir(parents=True, exist_ok=True)
+            table = stamped(summary(pd.concat(rows)))
+            table.to_csv(arguments.out / "recovery.csv", index=False, float_format="%.5g")
+    print(summary(pd.concat(rows)).round(3).to_string(index=False), flush=True)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,13 @@ FAMILIES: dict[str, Callable[..., sm.SequenceModel]] = {
     "hmm-start-alone": partial(
         sm.HMM, 2, max_iter=3, n_init=1, input_effects=sm.hmm.ChainInputEffects(first_state=True)
     ),
+    "hmm-terms": partial(
+        sm.HMM,
+        1,
+        input_effects=sm.hmm.ChainInputEffects(
+            emissions=[sm.hmm.RandomEffect("herd"), sm.hmm.Smooth("heat", n_splines=5)], new_group_points=16
+        ),
+    ),
     "hmm-variational": partial(
         sm.HMM,
         2,
@@ -74,7 +81,7 @@ FAMILIES: dict[str, Callable[..., sm.SequenceModel]] = {
     "mixture-switching": partial(mixture, "switching"),
     "mixture-gated": partial(mixture, "gated"),
 }
-OF_VECTORS = ("hmm-variational", "markov-switching-ar", "system")
+OF_VECTORS = ("hmm-terms", "hmm-variational", "markov-switching-ar", "system")
 ROWS = [
     (name, kind) for name in FAMILIES for kind in ("symbols", "vectors") if kind == "vectors" or name not in OF_VECTORS
 ]
@@ -82,13 +89,17 @@ each_row = pytest.mark.parametrize(("name", "kind"), ROWS)
 
 
 def data(kind: str, seed: int = 0, lengths: tuple[int, ...] = LENGTHS, scale: float = 1.0) -> sm.Sequences:
+    """Sequences with three inputs, of which "herd" numbers groups; seeds other than 0 have new ones from step 1 on."""
     rng = np.random.default_rng(seed)
-    inputs = [np.stack([300.0 + 5.0 * rng.normal(size=n), rng.normal(size=n)], 1) for n in lengths]
+    inputs = [np.stack([300.0 + 5.0 * rng.normal(size=n), rng.normal(size=n), np.zeros(n)], 1) for n in lengths]
+    for i, u in enumerate(inputs):
+        is_new, block = (seed > 0) & (i % 2 == 0) & (np.arange(len(u)) > 0), np.arange(len(u)) // 3
+        u[:, 2] = np.where(is_new, 90 + block % 2, (block + i) % 4)
     if kind == "symbols":
         items = [((u[:, 0] > 300).astype(int) + rng.integers(0, 2, len(u))) % 3 for u in inputs]
     else:
         items = [scale * (0.2 * u[:, :1] + rng.normal(size=(len(u), 1))) for u in inputs]
-    return sm.Sequences(items, inputs=inputs, input_names=["heat", "wind"])
+    return sm.Sequences(items, inputs=inputs, input_names=["heat", "wind", "herd"])
 
 
 def fitted(name: str, kind: str, X: sm.Sequences | None = None, **options: Any) -> sm.SequenceModel:
@@ -129,11 +140,11 @@ def test_the_unit_of_x_shifts_the_score_and_that_of_inputs_does_not(name: str, k
     X = data(kind)
     assert X.inputs is not None
     model = fitted(name, kind)
-    other_units = X.with_inputs([u * [4.0, 0.5] + [1.0, -2.0] for u in X.inputs], X.input_names)
+    other_units = X.with_inputs([u * [4.0, 0.5, 2.0] + [1.0, -2.0, 5.0] for u in X.inputs], X.input_names)
     assert fitted(name, kind, other_units).score(other_units) == pytest.approx(model.score(X), abs=1e-6)
-    swapped = X.with_inputs([u[:, ::-1] for u in X.inputs], ["wind", "heat"])
+    swapped = X.with_inputs([u[:, ::-1] for u in X.inputs], ["herd", "wind", "heat"])
     np.testing.assert_allclose(model.log_prob(swapped), model.log_prob(X), atol=1e-12)
-    beside = X.with_inputs([np.column_stack([u, u[:, 0] ** 2]) for u in X.inputs], ["heat", "wind", "square"])
+    beside = X.with_inputs([np.column_stack([u, u[:, 0] ** 2]) for u in X.inputs], ["heat", "wind", "herd", "square"])
     np.testing.assert_allclose(model.log_prob(beside), model.log_prob(X), rtol=1e-12)
     if kind == "vectors":
         doubled = data(kind, scale=2.0)
@@ -186,7 +197,8 @@ def test_states_of_a_cursor_are_values(name: str, kind: str) -> None:
 def test_drawn_symbols_are_as_frequent_as_they_are_probable(name: str) -> None:
     model, X = fitted(name, "symbols"), data("symbols", 4, (2,))
     assert X.inputs is not None
-    drawn = model.sample(4000, inputs=X.inputs[0])
+    assert X.input_names is not None
+    drawn = model.sample(4000, inputs=dict(zip(X.input_names, X.inputs[0].T, strict=True)))
     strings = [np.array(s) for s in itertools.product(range(3), repeat=2)]
     p = np.exp(model.log_prob(sm.Sequences(strings, inputs=[X.inputs[0]] * 9, input_names=X.input_names)))
     shares = [np.mean([np.array_equal(x, s) for x in drawn]) for s in strings]
@@ -216,7 +228,7 @@ def test_folds_of_a_choice_and_of_a_backtest_keep_inputs() -> None:
         n_states=[1, 2],
         folds=2,
     )
-    assert chosen.model.input_names_ == ("heat", "wind")
+    assert chosen.model.input_names_ == ("heat", "wind", "herd")
     model = sm.HMM(1, input_effects=sm.hmm.ChainInputEffects(emissions=True), max_iter=3, n_init=1).fit(X)
     plain = sm.HMM(1, max_iter=3, n_init=1, observation=sm.GaussianMixture(1)).fit(X)
     table = sm.evaluation.backtest({"given": model, "plain": plain}, X, horizon=2, baselines=False).frame

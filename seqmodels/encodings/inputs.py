@@ -86,11 +86,22 @@ class InputScaling:
         return np.concatenate([self.scale, np.ones(len(self.columns) - len(self.names))])
 
     def columns_of(self, term: Term) -> tuple[int, ...]:
-        """Return the positions of the columns of a term among the C columns.
+        """Return the positions among the C columns of those of a term that have coefficients.
 
         Raises:
             ValueError: the scaling has no such term, because it was learned for another model.
         """
+        columns = self._all_columns_of(term)
+        return tuple(columns[:-1] if term.has_new_groups else columns)
+
+    def new_column_of(self, term: Term) -> int | None:
+        """Return the position among the C columns of that of the new groups of a term; None if the term has no groups.
+
+        The column is zero where the group was among the training sequences.
+        """
+        return self._all_columns_of(term)[-1] if term.has_new_groups else None
+
+    def _all_columns_of(self, term: Term) -> range:
         known = [each.term for each in self.terms]
         if term not in known:
             raise ValueError(
@@ -98,7 +109,7 @@ class InputScaling:
                 "of a Mixture or a classifier, and of a model that is made of given parameters"
             )
         begin = len(self.names) + sum(len(each.labels) for each in self.terms[: known.index(term)])
-        return tuple(range(begin, begin + len(self.terms[known.index(term)].labels)))
+        return range(begin, begin + len(self.terms[known.index(term)].labels))
 
     def _encoded(self, raw: np.ndarray) -> np.ndarray:
         """Return the C columns that a model reads at T steps, ``(T, C)``, given raw inputs ``(T, U)``."""

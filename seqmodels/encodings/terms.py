@@ -39,6 +39,11 @@ class Term(Configurable, ABC):
         return ()
 
     @property
+    def has_new_groups(self) -> bool:
+        """True if the last column is of groups that were not among the training sequences; it has no coefficient."""
+        return False
+
+    @property
     @abstractmethod
     def label(self) -> str:
         """Name of the term in tables."""
@@ -99,7 +104,10 @@ class Term(Configurable, ABC):
 class RandomEffect(Term):
     """A random effect of the groups of an input, such as an intercept for each animal, drawn from ``N(0, σ²)``.
 
-    A group that was not among the training sequences has an effect of zero, the mean of the population.
+    The effect of a group that was among the training sequences is the mode of its posterior. That of a new group is not
+    known, so scores and predictions average over it, as ``new_group_points`` of ``ChainInputEffects`` says. All steps
+    of a sequence whose groups are new have the same effect, and no other sequence does: nothing that a model read in
+    one sequence of a new group counts in the next.
 
     Args:
         group: name of the input whose values, as numbers, are the groups.
@@ -118,6 +126,10 @@ class RandomEffect(Term):
         return (self.group,) if self.slope is None else (self.group, self.slope)
 
     @property
+    def has_new_groups(self) -> bool:
+        return True
+
+    @property
     def label(self) -> str:
         return f"random({', '.join(self.inputs)})"
 
@@ -131,12 +143,13 @@ class RandomEffect(Term):
         return groups
 
     def columns(self, learned: np.ndarray, raw: Mapping[str, np.ndarray], scaled: Mapping[str, np.ndarray]) -> Any:
-        is_in = (raw[self.group][:, None] == learned).astype(np.float64)
+        is_in = raw[self.group][:, None] == learned
+        is_in = np.concatenate([is_in, ~is_in.any(1, keepdims=True)], 1).astype(np.float64)  # the last is a new group
         return is_in if self.slope is None else is_in * scaled[self.slope][:, None]
 
     def labels(self, learned: np.ndarray) -> list[str]:
         slope = "" if self.slope is None else f":{self.slope}"
-        return [f"{self.group}={group:g}{slope}" for group in learned.tolist()]
+        return [*(f"{self.group}={group:g}{slope}" for group in learned.tolist()), f"{self.group}=new{slope}"]
 
     def values_of(self, name: str, learned: np.ndarray, n: int) -> np.ndarray | None:
         return learned if name == self.group else None

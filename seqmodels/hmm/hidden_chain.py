@@ -34,6 +34,7 @@ from seqmodels.generation.inputs import encode_source
 from seqmodels.hmm.chains.base import HiddenChain, is_impossible
 from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, conjugate_given_inputs, conjugate_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, joined_values, raw_size, validation_score
+from seqmodels.hmm.cursor import HMMCursor
 from seqmodels.hmm.effects import EffectOn, Effects, effects_table
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
@@ -78,6 +79,7 @@ from seqmodels.hmm.learning.variational import (
     prior_hyperparameters,
 )
 from seqmodels.hmm.missing_past import PastFilter, filters_itself, fitted_filter, has_missing, mean_filter
+from seqmodels.hmm.new_groups import NewGroupCursor, NewGroups, check_n_points, log_weights_of_points, mixed_steps
 from seqmodels.hmm.new_levels import warn_of_new_levels
 from seqmodels.hmm.observed_information import ExactObjective
 from seqmodels.hmm.parameters import Parameters
@@ -88,6 +90,7 @@ from seqmodels.hmm.penalised_terms import (
     exact_objective,
     log_precisions,
     marginal_likelihood,
+    reordered_terms,
     terms_arrays,
     terms_from_arrays,
     terms_table,
@@ -95,7 +98,7 @@ from seqmodels.hmm.penalised_terms import (
 )
 from seqmodels.hmm.profile_likelihood import profile_interval
 from seqmodels.hmm.standard_errors import FitObjective, check_level, standard_errors
-from seqmodels.hmm.state_forecast import StateForecast, uncertain_pasts
+from seqmodels.hmm.state_forecast import StateForecast, StatesAhead, mixed_ahead, uncertain_pasts
 from seqmodels.hmm.state_paths import (
     ForcedAlignment,
     StatePath,
@@ -114,7 +117,7 @@ from seqmodels.hmm.state_queries import (
     reordered_observation,
 )
 from seqmodels.inference.chains.given_inputs import log_initial
-from seqmodels.inference.chains.log_weights import finite
+from seqmodels.inference.chains.log_weights import draw, finite
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.fitting import (
     apply_setting,
@@ -136,6 +139,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 BatchAlgorithm = Callable[[PackedBatch, Any], Sequence[Result]]  # batch and trellis -> a result for each sequence
+StatesOfExamples = Callable[["HiddenChainModel", list[Example]], list[np.ndarray]]  # model and sequences -> the results
 
 # With more frames for each coefficient and feature, densities at the estimates are on average within some 1e-6 nats a
 # step of those integrated over the posterior.
@@ -468,13 +472,14 @@ class HiddenChainModel(SequenceModel):
         warn_of_floor(best, self.observation_)
         warn_of_disagreement(self.starts_, best, fitting.objective.n_units)
         if self._terms:
-            self._fit_terms(train, fitting.objective)
+            self._fit_terms(train, validation, fitting.objective)
 
-    def _fit_terms(self, train: list[Example], of_em: MAPObjective) -> None:
+    def _fit_terms(self, train: list[Example], validation: list[Example], of_em: MAPObjective) -> None:
         """Add the penalised terms to the parameters that EM found without them.
 
         Args:
             train: encoded training sequences.
+            validation: held-out sequences, which are scored once more.
             of_em: the objective of EM, for the units of the history.
         """
         import pandas as pd
@@ -499,6 +504,8 @@ class HiddenChainModel(SequenceModel):
             last["step"] + 1, last["seconds"] + time.perf_counter() - began, value, 0.0, self.parameters_.table
         )
         row["objective"] = (maximum.value + of_em.log_det) / of_em.n_units
+        row["validation"] = validation_score(self._sums_of_steps, validation)
+        row["starts_range"] = last["starts_range"]
         self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
 
     def _names_of_features(self) -> list[Any]:
@@ -689,7 +696,11 @@ class HiddenChainModel(SequenceModel):
         for part, choice in zip(parts, self.input_effects.choices, strict=True):
             of_part = [
                 PenalisedColumns(
-                    part, term.label, scaling.columns_of(term), tuple(map(scaling.names.index, term.linear))
+                    part,
+                    term.label,
+                    scaling.columns_of(term),
+                    tuple(map(scaling.names.index, term.linear)),
+                    scaling.new_column_of(term),
                 )
                 for term in terms_of([choice])
             ]
@@ -779,9 +790,91 @@ class HiddenChainModel(SequenceModel):
         self.shared_autoregression_ = None if is_own else learned.row
         return learned
 
+    # -- groups that the model was not fitted to ---------------------------------------------------------------
+
+    @property
+    def _new_groups(self) -> NewGroups | None:
+        """The distribution of the random effects of a new group; None if the model has none."""
+        if not any(term.has_new_groups for term in self._terms):
+            return None
+        chain = self._fitted_chain
+        emission = self._emission_of(chain)
+        return NewGroups.of(
+            self.parameters_,
+            chain.inputs,
+            self._terms_table,
+            emission,
+            chain.options.constraints.tying_of(emission),
+            torch.as_tensor(self.encoding_.affine()[1], dtype=torch.float64),
+            self._names_of_features(),
+            self.input_effects.new_group_points,
+        )
+
+    def _given_effects(self, new_groups: NewGroups) -> Self:
+        """Return this model as one whose inputs have the effects of a new group as further columns."""
+        other = copy.copy(self)
+        other.parameters_, other._terms_table = new_groups.parameters, terms_from_arrays(None)
+        return other
+
+    def _at_points(
+        self, new_groups: NewGroups, example: Example, run: Callable[[HiddenChainModel, list[Example]], list[Result]]
+    ) -> list[Result]:
+        """Return the M results of ``run`` for an encoded sequence of a new group, at each point of its effects.
+
+        Args:
+            new_groups: the distribution of the effects.
+            example: the sequence.
+            run: function of a model and of encoded sequences that it reads, which returns a result for each.
+        """
+        model = self._given_effects(new_groups)
+        return [result for examples in new_groups.at_all(example) for result in run(model, examples)]
+
+    def _steps_at_points(self, new_groups: NewGroups, example: Example) -> np.ndarray:
+        """Return the log-probability of each step of a sequence given the steps before it at each point, ``(M, T)``."""
+        steps: list[np.ndarray] = self._at_points(new_groups, example, lambda model, examples: model._steps(examples))
+        return np.stack(steps)
+
+    def _at_most_probable_points(self, new_groups: NewGroups, examples: list[Example]) -> list[Example]:
+        """Return sequences that the model given effects reads, at the most probable point of those of new groups."""
+        result = []
+        for example in examples:
+            best = np.zeros(len(new_groups.columns))
+            if new_groups.has(example):
+                best = new_groups.points[np.argmax(self._steps_at_points(new_groups, example).sum(1))]
+            result += new_groups.at(example, best[None])
+        return result
+
+    def _mean_given_past(self, new_groups: NewGroups, example: Example, run: StatesOfExamples) -> np.ndarray:
+        """Return the mean over the points of a new group's effects of what ``run`` returns for each step, ``(T, K)``.
+
+        The points are weighted at each step by their probability given the steps up to it.
+        """
+        weights = np.exp(log_weights_of_points(self._steps_at_points(new_groups, example)))  # (M, T)
+        at_points: list[np.ndarray] = self._at_points(new_groups, example, run)  # of (T, K)
+        return np.asarray((weights[:, :, None] * np.stack(at_points)).sum(0))
+
+    def _mean_given_all(self, new_groups: NewGroups, example: Example, run: StatesOfExamples) -> np.ndarray:
+        """Return the same as ``_mean_given_past`` with points weighted by their probability given the sequence."""
+        weights = np.exp(log_weights_of_points(self._steps_at_points(new_groups, example))[:, -1])
+        at_points: list[np.ndarray] = self._at_points(new_groups, example, run)  # of (T, K)
+        return np.tensordot(weights, np.stack(at_points), 1)
+
     # -- many sequences at once ----------------------------------------------------------------------------
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        new_groups = self._new_groups
+        if new_groups is None:
+            return self._steps_of_known(examples)
+        known = [i for i, example in enumerate(examples) if not new_groups.has(example)]
+        of_known = self._steps_of_known([examples[i] for i in known]) if known else []
+        steps = dict(zip(known, of_known, strict=True))
+        return [
+            steps[i] if i in steps else mixed_steps(self._steps_at_points(new_groups, example))
+            for i, example in enumerate(examples)
+        ]
+
+    def _steps_of_known(self, examples: list[Example]) -> list[np.ndarray]:
+        """Return what ``_steps`` does, for sequences whose groups are those of the training sequences."""
         chain = self._fitted_chain
         emission = self._emission_of(chain)
         few = self._few_frames(chain, emission, examples)
@@ -792,6 +885,9 @@ class HiddenChainModel(SequenceModel):
         return chain.scored(self.parameters_.to(self._device()), emission, corpus, [e.source for e in examples])
 
     def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
+        new_groups = self._new_groups
+        if new_groups is not None and any(map(new_groups.has, examples)):
+            return super()._sums_of_steps(examples)
         chain = self._fitted_chain
         emission = self._emission_of(chain)
         corpus = self._corpus(chain, emission, examples)
@@ -800,7 +896,14 @@ class HiddenChainModel(SequenceModel):
 
     def _step_predictions(self, examples: list[Example], *, given_rest: bool = False) -> list[Prediction] | None:
         chain, table, table_slopes = self._fitted_chain, self.parameters_.table, self.parameters_.table_slopes
-        looks_back = self.observation_.n_past > 0
+        looks_back, new_groups = self.observation_.n_past > 0, self._new_groups
+        if new_groups is not None and any(map(new_groups.has, examples)):
+            if not given_rest:
+                return None
+            raise ValueError(
+                "the steps of a group that the model was not fitted to are not known given all others; pass "
+                "given='past', or sequences of the groups of the fit"
+            )
         if given_rest and looks_back:
             raise ValueError(
                 f"{self.observation_!r} depends on past steps, so a step given all others is not a mixture over its "
@@ -860,14 +963,22 @@ class HiddenChainModel(SequenceModel):
 
     @checked
     def cursor(self, n_steps: int | None = None) -> Cursor:
-        setting, parameters = self._setting(), self.parameters_.to(self._device())
+        setting, new_groups = self._setting(), self._new_groups
+        parameters = (self.parameters_ if new_groups is None else new_groups.parameters).to(self._device())
         looks_back = self._filters_past and isinstance(setting.observation, AutoregressiveGaussian)
         make_filter = self._past_filter if looks_back else None
         size, dtype = setting.encoding.size, DTYPES[self.dtype_]
-        return self._fitted_chain.cursor(parameters, setting.observation, size, dtype, make_filter)
+        cursor = self._fitted_chain.cursor(parameters, setting.observation, size, dtype, make_filter)
+        if new_groups is None:
+            return cursor
+        assert isinstance(cursor, HMMCursor), "only an HMM has terms"
+        return NewGroupCursor(cursor, new_groups)
 
     def _filtered(self, state: CursorState) -> np.ndarray:
-        log_belief = self._fitted_chain.belief_of(state)
+        if self._new_groups is None:
+            log_belief = self._fitted_chain.belief_of(state)
+        else:
+            log_belief = state.mixed(self._fitted_chain.belief_of(state.state))
         if log_belief is not None:
             return log_belief[0].exp().cpu().numpy()
         if isinstance(self.encoding_, SeriesEncoding) and self.encoding_.n_initial:
@@ -1017,7 +1128,8 @@ class HiddenChainModel(SequenceModel):
             ValueError: a sequence has probability zero; the message names it.
         """
         chain = self._fitted_chain
-        return self._run_on_each(chain, X, y, partial(_possible, chain, chain.posteriors), of_few=FewFrames.posteriors)
+        posteriors = partial(_possible, chain, chain.posteriors)
+        return self._run_on_each(chain, X, y, posteriors, of_few=FewFrames.posteriors, of_new=self._mean_given_all)
 
     def predict_proba(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """Return the probability of each state at each step given the whole sequence, as ``posterior`` does.
@@ -1052,7 +1164,8 @@ class HiddenChainModel(SequenceModel):
         def beliefs(batch: PackedBatch, trellis: Any) -> list[torch.Tensor]:
             return chain.beliefs(trellis)
 
-        filtered = self._run_on_each(chain, X, y, beliefs, first=self.initial_, of_few=FewFrames.beliefs)
+        of_forms: dict[str, Any] = {"of_few": FewFrames.beliefs, "of_new": self._mean_given_past}
+        filtered = self._run_on_each(chain, X, y, beliefs, first=self.initial_, **of_forms)
         impossible = {i: int(np.argmin(rows.any(1))) for i, rows in enumerate(filtered) if not rows.any(1).all()}
         if impossible:
             i, t = next(iter(impossible.items()))
@@ -1085,7 +1198,16 @@ class HiddenChainModel(SequenceModel):
         chain, seed = self._fitted_chain, self.random_state if random_state is None else random_state
         generator = torch.Generator(chain.device_of_draws(self._device())).manual_seed(seed)
         draws = partial(_possible, chain, partial(chain.draws, n=n, generator=generator))
-        return [path.T for path in self._run_on_each(chain, X, y, draws)]
+
+        def of_new(new_groups: NewGroups, example: Example, run: StatesOfExamples) -> np.ndarray:
+            """Draw the effects of each path, then the path."""
+            log_weights = log_weights_of_points(self._steps_at_points(new_groups, example))[:, -1]
+            each = draw(torch.as_tensor(log_weights).expand(n, 1, -1), generator)[:, 0].numpy()
+            drawn, path_point = np.unique(each, return_inverse=True)
+            at_points = run(self._given_effects(new_groups), new_groups.at(example, new_groups.points[drawn]))
+            return np.stack([at_points[point][:, j] for j, point in enumerate(path_point)], 1)
+
+        return [path.T for path in self._run_on_each(chain, X, y, draws, of_new=of_new)]
 
     @checked
     def forecast_states(
@@ -1138,15 +1260,48 @@ class HiddenChainModel(SequenceModel):
         joined = joined_values(examples)
         pasts = uncertain_pasts(self._past_filter() if self._misses_past(examples) else None, joined)
         of_places = replace(self.parameters_, table=chain.observed_table(emission, self.parameters_.table))
+        new_groups = self._new_groups
         shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in self.encoding_.affine())
         forecasts = []
         for i, (log_belief, values, past) in enumerate(zip(each, joined, pasts, strict=True)):
             read = None if known is None else _of_last_and(examples[i].inputs, known[i])
             ahead = chain.states_ahead(self.parameters_, emission, log_belief.cpu(), k, read)
             tables = None if read is None else self._tables_at(read[1:], chain, emission)
+            if read is not None and new_groups is not None and bool(read[:, new_groups.columns].any()):
+                ahead, tables = self._ahead_of_new(new_groups, examples[i], last, read)
             forecast = StateForecast.of(of_places, self.observation_, ahead, values, shift, scale, past, tables)
             forecasts.append(forecast.encoded_by(self.encoding_))
         return forecasts
+
+    def _ahead_of_new(
+        self, new_groups: NewGroups, example: Example, last: BatchAlgorithm[torch.Tensor], read: torch.Tensor
+    ) -> tuple[StatesAhead, list[torch.Tensor]]:
+        """Return the states of the k steps after a sequence of a new group, and their output parameters.
+
+        Both are of the K states at each of the M points of the group's effects, ``M K`` places.
+
+        Args:
+            new_groups: the distribution of the effects.
+            example: the encoded sequence.
+            last: the algorithm that returns log-probabilities of the states of the last step.
+            read: inputs of the last step and of the k steps ahead, ``(1 + k, C)``.
+        """
+        chain, model = self._fitted_chain, self._given_effects(new_groups)
+        emission, is_large = self._emission_of(chain), need_float64([example])
+        k, n_points = len(read) - 1, len(new_groups.points)
+
+        def run(of_point: HiddenChainModel, some: list[Example]) -> list[torch.Tensor]:
+            return of_point._states_of_examples(chain, emission, some, last, is_large=is_large)
+
+        log_weights = log_weights_of_points(self._steps_at_points(new_groups, example))[:, -1]
+        at_points = new_groups.at_each_point(read).view(1 + k, n_points, -1).unbind(1)
+        each, tables = [], []
+        for log_belief, inputs in zip(self._at_points(new_groups, example, run), at_points, strict=True):
+            each.append(chain.states_ahead(model.parameters_, emission, log_belief.cpu(), k, inputs))
+            of_steps = model._tables_at(inputs[1:], chain, emission)
+            tables.append(of_steps or [chain.observed_table(emission, self.parameters_.table)] * k)
+        ahead = mixed_ahead(each, torch.as_tensor(log_weights), self.parameters_.transition)
+        return ahead, [torch.cat(of_step) for of_step in zip(*tables, strict=True)]
 
     def _tables_at(
         self, inputs: torch.Tensor, chain: HiddenChain[Any], emission: Emission
@@ -1164,7 +1319,7 @@ class HiddenChainModel(SequenceModel):
         slopes, scaling = self.parameters_.table_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             return None
-        others = inputs[:, -len(scaling.columns) :]  # times come first
+        others = inputs[:, -slopes.shape[-1] :]  # times come first
         return [chain.observed_table(emission, self.parameters_.table + slopes @ u) for u in others]
 
     @checked_but("X", "y")
@@ -1246,6 +1401,7 @@ class HiddenChainModel(SequenceModel):
         of_steps: bool = True,
         first: np.ndarray | None = None,
         of_few: Callable[[FewFrames], list[np.ndarray] | None] | None = None,
+        of_new: Callable[[NewGroups, Example, StatesOfExamples], np.ndarray] | None = None,
     ) -> list[np.ndarray]:
         """Return the results of an inference algorithm, such as the forward pass, for each sequence.
 
@@ -1259,14 +1415,23 @@ class HiddenChainModel(SequenceModel):
             first: the row of first frames of a series, which are no steps; None repeats that of the first step.
             of_few: the same algorithm for few frames in compiled loops, which returns None where it may have lost
                 precision; None if there is none.
+            of_new: function that returns the result for a sequence of a new group, given the distribution of its
+                effects and a function that applies ``algorithm`` to given effects; None takes the most probable ones.
         """
         examples, emission = self._state_examples(X, y), self._emission_of(chain)
         is_large = need_float64(examples)
         few = None if of_few is None or is_large else self._few_frames(chain, emission, examples)
         results = None if few is None or of_few is None else of_few(few)
         if results is None:
-            each = self._states_of_examples(chain, emission, examples, algorithm, is_large=is_large)
-            results = [result.cpu().numpy() for result in each]
+
+            def run(model: HiddenChainModel, some: list[Example]) -> list[np.ndarray]:
+                each = model._states_of_examples(chain, emission, some, algorithm, is_large=is_large)
+                return [result.cpu().numpy() for result in each]
+
+            results, new_groups = run(self, examples), self._new_groups
+            if new_groups is not None and of_new is not None:
+                new = [i for i, example in enumerate(examples) if new_groups.has(example)]
+                results = [of_new(new_groups, examples[i], run) if i in new else each for i, each in enumerate(results)]
         return of_each_frame(examples, results, first) if of_steps else results
 
     def _states_of_each(
@@ -1311,6 +1476,10 @@ class HiddenChainModel(SequenceModel):
                 batch) and returns a result for each sequence.
             is_large: True to compute in float64 because float32 would overflow; False computes in the model's dtype.
         """
+        new_groups = self._new_groups
+        if new_groups is not None and any(map(new_groups.has, examples)):
+            model, placed = self._given_effects(new_groups), self._at_most_probable_points(new_groups, examples)
+            return model._states_of_examples(chain, emission, placed, algorithm, is_large=is_large)
         parameters = self.parameters_.to(self._device())
         corpus = self._corpus(chain, emission, examples, torch.float64 if is_large else DTYPES[self.dtype_])
         results: dict[int, Result] = {}
@@ -1607,6 +1776,10 @@ class HiddenChainModel(SequenceModel):
         other.observation_ = reordered_observation(self.observation_, permutation)
         other.parameters_ = relative_to_references(chain.reordered(self.parameters_, index))
         other.statistics_ = None
+        if len(self._terms_table):
+            group = other._fitted_chain.options.constraints.tying.group
+            of_both = self.parameters_, other.parameters_
+            other._terms_table = reordered_terms(self._terms_table, permutation.tolist(), *of_both, group)
         if self._posterior is not None:
             other._posterior = replace(self._posterior, hyper=chain.reordered(self._posterior.hyper, index))
         return other
@@ -1896,6 +2069,7 @@ class HiddenChainModel(SequenceModel):
             raise ValueError(f"start='stationary' does not go with penalised terms such as {term}; pass start='free'")
         if self._is_warm_start:
             raise ValueError(f"a fit with penalised terms such as {term} cannot be continued; pass warm_start=False")
+        check_n_points(self.input_effects.new_group_points)
 
     def _set_fitted(self, parameters: Parameters, start: Start) -> None:
         """Set the fitted attributes to given parameters; ``from_parameters`` calls it once the encoding is known.

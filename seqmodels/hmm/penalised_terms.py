@@ -14,7 +14,7 @@ from seqmodels.hmm.coordinates import Coordinates
 from seqmodels.hmm.corpus import Corpus
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import regressed_columns
-from seqmodels.hmm.learning.given_inputs import InputOptions, PenalisedColumns
+from seqmodels.hmm.learning.given_inputs import InputOptions, PenalisedColumns, reference_first
 from seqmodels.hmm.learning.marginal_likelihood import MarginalLikelihood, Maximum
 from seqmodels.hmm.observed_information import ExactObjective
 from seqmodels.hmm.parameters import Parameters
@@ -223,6 +223,105 @@ def with_intervals(terms: pd.DataFrame, errors: Tensor, level: float) -> pd.Data
     return terms.assign(standard_error=raw, ci_low=[low for low, _ in ends], ci_high=[high for _, high in ends])
 
 
+@dataclass(frozen=True)
+class GroupEffect:
+    """One random effect of a group: that of one term in one regression.
+
+    Attributes:
+        slopes: name of the slopes that it belongs to, an attribute of ``Parameters``.
+        index: the regression among these slopes, as in ``Block``.
+        column: column of the inputs that is not zero where the group is new.
+        sd: standard deviation of the effect, in encoded units.
+    """
+
+    slopes: str
+    index: tuple[int, ...]
+    column: int
+    sd: float
+
+
+def group_effects(
+    terms: pd.DataFrame, options: InputOptions, emission: Emission, scale: Tensor, labels: Sequence[Any]
+) -> list[GroupEffect]:
+    """Return the random effects of a group, from the table of terms.
+
+    Args:
+        terms: the table, as ``terms_table`` returns it.
+        options: the terms of each part of the model.
+        emission: the emission of the states.
+        scale: factor from encoded to raw units of each feature, ``(D,)``.
+        labels: names of features or symbols.
+    """
+    new_columns = {(NAMES[term.part], term.label): term.new for term in options.terms}
+    parts = {name: part for part, name in NAMES.items()}
+    effects = []
+    for name, state, feature, label, sd in zip(
+        *(terms[column].tolist() for column in ("part", "state", "feature", "term", "sd")), strict=True
+    ):
+        column, part = new_columns[name, label], parts[name]
+        index: tuple[int, ...] = (state,)
+        if column is None:
+            continue
+        if part == "transition":
+            index = state, feature
+        elif part == "emission":
+            regression = regressed_columns(emission)
+            location = regression.labels(labels).index(feature)
+            index, sd = (state, regression.places[location]), sd / float(regression.units(scale)[location])
+        effects.append(GroupEffect(SLOPES[part], index, column, sd))
+    return effects
+
+
+def reordered_terms(
+    terms: pd.DataFrame, order: Sequence[int], before: Parameters, after: Parameters, group: Tensor
+) -> pd.DataFrame:
+    """Return the table of terms of a model whose states were renumbered, with rows in the order of its blocks.
+
+    Args:
+        terms: the table before.
+        order: for each new number of a state its old one, ``(K,)``.
+        before, after: parameters before and after.
+        group: number of the group of states that share an emission, for each state after, ``(K,)``.
+
+    Raises:
+        ValueError: effects on log-odds would be against another state than before, where they are not independent.
+    """
+    number = {old: new for new, old in enumerate(order)}
+    parts = set(terms["part"])
+    references = []
+    if NAMES["start"] in parts:
+        references.append((before.initial, after.initial, -1, -1))
+    if NAMES["transition"] in parts:
+        references += [(before.transition[old], after.transition[new], old, new) for old, new in number.items()]
+    for row_before, row_after, old, new in references:
+        each = (reference_first(i, row.nonzero()[:, 0].tolist()) for i, row in ((old, row_before), (new, row_after)))
+        of_before, of_after = each
+        if of_before and number[of_before[0]] != of_after[0]:
+            raise ValueError(
+                f"penalised terms are of log-odds against state {of_before[0]}, which would no longer be the first "
+                "possible one; pass an order that keeps it so"
+            )
+
+    def renumbered(row: dict[Any, Any]) -> dict[Any, Any]:
+        state, feature = number[row["state"]], row["feature"]
+        if row["part"] == NAMES["transition"]:
+            feature = number[feature]
+        if row["part"] == NAMES["emission"]:
+            state = int((group == group[state]).nonzero()[0])
+        return {**row, "state": state, "feature": feature}
+
+    rows = [renumbered(row) for row in terms.to_dict("records")]
+    regression = list(dict.fromkeys((row["part"], row["term"]) for row in rows))
+
+    def place(i: int) -> tuple[int, ...]:
+        row = rows[i]
+        within = row["feature"] if row["part"] == NAMES["transition"] else i
+        return regression.index((row["part"], row["term"])), row["state"], within
+
+    rows = [rows[i] for i in sorted(range(len(rows)), key=place)]
+    return terms_from_arrays({name: [row[name] for row in rows] for name in COLUMNS})
+
+
 def terms_arrays(terms: pd.DataFrame) -> dict[str, Any]:
     """Return the columns of the table of terms, in the form in which a file stores them."""
     return {name: terms[name].tolist() for name in COLUMNS}
@@ -240,6 +339,8 @@ def terms_from_arrays(arrays: Any) -> pd.DataFrame:
         arrays = {name: [] for name in COLUMNS}
     if not isinstance(arrays, dict) or arrays.keys() != set(COLUMNS):
         raise ValueError(f"the terms of an HMM have {', '.join(COLUMNS)}; the file has others")
+    features = [tuple(each) if isinstance(each, list) else each for each in arrays["feature"]]  # JSON has lists only
+    arrays = {**arrays, "feature": features}
     table = pd.DataFrame({name: pd.Series(arrays[name], dtype=dtype) for name, dtype in COLUMNS.items()})
     if not (np.isfinite(table[["sd", "edf"]]).all(axis=None) and (table["sd"] > 0).all()):
         raise ValueError("the standard deviations of terms should be positive, and all numbers finite")

@@ -53,6 +53,31 @@ class StatesAhead:
     state: Tensor | None = None
 
 
+def mixed_ahead(each: Sequence[StatesAhead], log_weights: Tensor, transition: Tensor) -> StatesAhead:
+    """Return the distribution of the states ahead under a mixture of M chains of K states, with ``M K`` places.
+
+    Args:
+        each: the distribution under each chain, whose places are its states.
+        log_weights: log-probability of each chain given the steps so far, ``(M,)``.
+        transition: transition matrix of chains that have the same one at all steps, ``(K, K)``.
+    """
+    k = len(transition)
+    chains = [
+        StepsAhead(ahead.log_joint[0].exp(), torch.arange(k), lambda values, h: transition.T @ values)
+        if ahead.steps is None
+        else ahead.steps
+        for ahead in each
+    ]
+
+    def advance(values: Tensor, h: int) -> Tensor:
+        return torch.cat([chain.advance(part, h) for chain, part in zip(chains, values.split(k), strict=True)])
+
+    log_joint = torch.cat([w + ahead.log_joint for w, ahead in zip(log_weights, each, strict=True)], 1)
+    first = torch.cat([w.exp() * chain.first for w, chain in zip(log_weights, chains, strict=True)])
+    steps = StepsAhead(first, torch.arange(len(first)), advance)
+    return StatesAhead(log_joint, steps, torch.arange(k).repeat(len(each)))
+
+
 @dataclass(frozen=True)
 class StateForecast:
     """A forecast of the next k steps of one sequence: its hidden states and its observations.

@@ -45,9 +45,9 @@ class Measure:
             densities.
         unit: the unit that a score is a mean over: ``"byte"``, ``"symbol"`` or ``"frame"``.
         length: ``"given"`` for p(x | T), or ``"stop"`` if the end is an event that is scored too.
-        kind: ``"exact"``; ``"bound"`` if only a lower bound of log p is known, for example because a text has several
-            spellings; or ``"estimate"`` for a mean over draws of parameters or hidden paths, which has a Monte Carlo
-            standard error.
+        kind: ``"exact"``, also of a mixture over fixed points, which is itself a probability; ``"bound"`` if only a
+            lower bound of log p is known, for example because a text has several spellings; or ``"estimate"`` for a
+            mean over draws of parameters or hidden paths, which has a Monte Carlo standard error.
         conditional: True for p(y | x), False for p(x).
         grid: for each feature of dithered vectors, the width of the noise in its raw unit (``Sequences.dithered``); for
             rounded vectors, the width of a cell; None for all others.

@@ -60,14 +60,15 @@ def test_a_cyclic_smooth_repeats_itself() -> None:
     np.testing.assert_allclose(learned.columns({"x": x + 48}, {}), learned.columns({"x": x}, {}), atol=1e-9)
 
 
-def test_random_effects_are_zero_in_a_new_group() -> None:
+def test_random_effects_have_a_column_for_each_group_and_one_for_new_groups() -> None:
     group, heat = np.array([3.0, 3.0, 7.0]), np.array([1.0, 2.0, 6.0])
     learned = columns_of(RandomEffect("group", slope="heat"), group=group, heat=heat)
     scaled = (heat - heat.mean()) / heat.std()
-    assert learned.labels == ["group=3:heat", "group=7:heat"]
-    expected = [[scaled[0], 0], [scaled[1], 0], [0, scaled[2]]]
+    assert learned.labels == ["group=3:heat", "group=7:heat", "group=new:heat"]
+    expected = [[scaled[0], 0, 0], [scaled[1], 0, 0], [0, scaled[2], 0]]
     np.testing.assert_array_equal(learned.columns({"group": group}, {"heat": scaled}), expected)
-    assert not learned.columns({"group": np.array([4.0])}, {"heat": np.ones(1)}).any()
+    of_new = learned.columns({"group": np.array([4.0])}, {"heat": np.array([0.5])})
+    np.testing.assert_array_equal(of_new, [[0, 0, 0.5]])
 
 
 def test_too_many_groups_and_bad_numbers_are_refused() -> None:

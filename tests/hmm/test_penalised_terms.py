@@ -263,7 +263,7 @@ def plain_log_prob(theta: np.ndarray) -> float:
 def test_the_objective_of_a_chain_is_the_criterion_of_a_plain_program() -> None:
     """Random effects of animals on two transitions: the mode by BFGS, and a numerical Hessian of the inner numbers."""
     model = fitted(ChainInputEffects(transitions=[RandomEffect("animal")]))
-    p, slopes = model.parameters_, model.transition_slopes_[:, :, 1:]
+    p, slopes = model.parameters_, model.transition_slopes_[:, :, 1:7]  # of animals, before the column of new ones
     initial = np.log(model.initial_.clip(1e-300))
     odds = np.log([p.transition[0, 1] / p.transition[0, 0], p.transition[1, 0] / p.transition[1, 1]])
     effects = np.stack([slopes[0, 1], slopes[1, 0]])
@@ -314,7 +314,7 @@ def test_a_ridge_is_of_slopes_without_a_penalty_alone() -> None:
     np.testing.assert_allclose(fitted(effects).terms_["sd"], plain.terms_["sd"], rtol=1e-6)
 
 
-def test_a_new_group_has_the_effect_of_zero() -> None:
+def test_transitions_of_a_new_group_are_those_of_the_mean_of_the_population() -> None:
     model = fitted(ChainInputEffects(transitions=[RandomEffect("animal")]))
     np.testing.assert_allclose(model.transition_at({"animal": [99.0]})[0], model.transition_, atol=1e-12)
 

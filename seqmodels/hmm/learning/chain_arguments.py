@@ -67,7 +67,7 @@ class ChainInputEffects(Configurable):
     """A choice of the inputs (covariates) that a hidden Markov model depends on, passed as its argument
     ``input_effects``.
 
-    Each argument but the last two names inputs of ``Sequences(items, inputs=...)``; True stands for all, and None for
+    Each argument but the last three names inputs of ``Sequences(items, inputs=...)``; True stands for all, and None for
     none. In a list there may stand, beside names, a ``RandomEffect`` of groups and a ``Smooth`` function of an input,
     for an ``HMM`` that is fitted by EM. The coefficients of each term in each regression (the log-odds of a transition,
     a mean) have a normal distribution of mean zero, whose variance is estimated by maximum marginal likelihood in
@@ -100,6 +100,13 @@ class ChainInputEffects(Configurable):
             no prior. Coefficients of penalised terms have none of it.
         restricted: True to estimate the variances of penalised terms by restricted maximum likelihood (REML), for which
             the other coefficients of the same regressions are integrated out too; False for maximum likelihood.
+        new_group_points: number of equally likely points, a power of two, that stand for the normal distribution of the
+            effects of a group that ``fit`` has not seen. For such a group, ``log_prob``, ``score``, ``stream``,
+            ``forecast``, ``sample`` and probabilities of states are of ``p(x) = 1/M Σ_m p(x | effects at point m)``.
+            That is one normalised probability, not an estimate or a bound, of a model whose random effects are
+            discrete; more points bring it closer to the model with normal effects, and cost as much as so many
+            sequences. ``decode``, ``align`` and ``path_log_prob`` take the effects at their most probable point given
+            the sequence. 1 takes effects of zero, the mean of the population.
 
     >>> from seqmodels import HMM
     >>> HMM(2, input_effects=ChainInputEffects(transitions=["rain"])).get_params()["input_effects__transitions"]
@@ -111,6 +118,7 @@ class ChainInputEffects(Configurable):
     first_state: Sequence[str | RandomEffect | Smooth] | bool | None = None
     ridge: float = 0.0
     restricted: bool = True
+    new_group_points: int = 256
 
     _renamed: ClassVar[Mapping[str, str]] = {
         "transition_inputs": "transitions",

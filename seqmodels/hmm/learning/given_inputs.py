@@ -36,12 +36,15 @@ class PenalisedColumns:
         label: name of the term.
         columns: columns of the inputs whose slopes are drawn from one normal distribution.
         linear: columns of inputs of the term whose slopes have no penalty.
+        new: column of the groups that were not among the training sequences, whose slopes have the same distribution
+            and are not estimated; None if the term has no groups.
     """
 
     part: Part
     label: str
     columns: tuple[int, ...]
     linear: tuple[int, ...] = ()
+    new: int | None = None
 
 
 @dataclass(frozen=True)
