@@ -77,7 +77,8 @@ def _model(
             return TransformerSeq2Seq(**transformer)
         case "decoder-only":
             apart = {key: value for key, value in transformer.items() if key not in ("encoding", "source_encoding")}
-            return Transformer(context=256, encoding=joint, **apart).set_params(lr=4e-3, training__optimizer=Muon())
+            model = Transformer(context=256, encoding=joint, convolution_lags=1, **apart)
+            return model.set_params(lr=4e-3, training__optimizer=Muon(newton_schulz_steps=3))
         case "alignment":
             return AlignmentHMM(**{key: v for key, v in lstm.items() if key in ("encoding", "source_encoding")})
     return LSTMSeq2Seq(attention=ATTENTIONS[name], **lstm)  # type: ignore[arg-type]
