@@ -43,6 +43,7 @@ def parser(description: str | None, *, seconds: float, out: str) -> argparse.Arg
     result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     result.add_argument("--seconds", type=float, default=seconds, help="of training, for each model, on one core")
     result.add_argument("--steps", type=int, help="of training in place of seconds: runs that repeat exactly")
+    result.add_argument("--seed", type=int, default=0, help="of first weights and of batches")
     result.add_argument("--models", nargs="+", choices=NAMES, default=list(NAMES))
     result.add_argument(
         "--decoded", type=int, help="how many targets are decoded, the first of the test part; default: all"
@@ -52,8 +53,9 @@ def parser(description: str | None, *, seconds: float, out: str) -> argparse.Arg
 
 
 def budget(given: argparse.Namespace) -> dict[str, Any]:
-    """How long to train, as models take it."""
-    return {"max_seconds": given.seconds} if given.steps is None else {"max_steps": given.steps}
+    """How long to train, and from which seed, as models take it."""
+    limit = {"max_seconds": given.seconds} if given.steps is None else {"max_steps": given.steps}
+    return {**limit, "random_state": given.seed}
 
 
 def models(
