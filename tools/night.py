@@ -34,6 +34,7 @@ COMMANDS = (
     "experiments/standard_errors.py",
     "experiments/covariate_recovery.py",
     "experiments/random_effect_recovery.py",
+    "experiments/new_groups.py",
     "experiments/audit.py cheats",
     "experiments/audit.py families",
     "experiments/audit.py every",
