@@ -60,12 +60,8 @@ class Family:
     is_smooth: bool = True  # whether quadrature over ``GRID`` integrates its densities
 
 
-SOME_REALS: tuple[DataKind, ...] = (
-    "positive",
-    "proportions",
-    "angles",
-    "amounts",
-)  # not all reals have one
+# Their densities are not of all reals.
+SOME_REALS: tuple[DataKind, ...] = ("positive", "proportions", "angles", "amounts")
 DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that all sequences can be listed
 CELL = 1.0  # the width of the cells of rounded values
 ROUNDED = sm.observations.Rounded(sm.GaussianMixture(2), width=CELL)

@@ -79,7 +79,14 @@ from seqmodels.hmm.learning.variational import (
     prior_hyperparameters,
 )
 from seqmodels.hmm.missing_past import PastFilter, filters_itself, fitted_filter, has_missing, mean_filter
-from seqmodels.hmm.new_groups import NewGroupCursor, NewGroups, check_n_points, log_weights_of_points, mixed_steps
+from seqmodels.hmm.new_groups import (
+    NewGroupCursor,
+    NewGroups,
+    NewGroupState,
+    check_n_points,
+    log_weights_of_points,
+    mixed_steps,
+)
 from seqmodels.hmm.new_levels import warn_of_new_levels
 from seqmodels.hmm.observed_information import ExactObjective
 from seqmodels.hmm.parameters import Parameters
@@ -816,6 +823,26 @@ class HiddenChainModel(SequenceModel):
         other.parameters_, other._terms_table = new_groups.parameters, terms_from_arrays(None)
         return other
 
+    def _of_known_and_new(
+        self,
+        examples: list[Example],
+        of_known: Callable[[list[Example]], list[Result]],
+        of_new: Callable[[NewGroups, Example], Result],
+    ) -> list[Result]:
+        """Return the result for each encoded sequence, in their order.
+
+        Args:
+            examples: the sequences.
+            of_known: function that returns the results for those whose groups are those of the training sequences.
+            of_new: function that returns the result for one of a new group, given the distribution of its effects.
+        """
+        new_groups = self._new_groups
+        if new_groups is None:
+            return of_known(examples)
+        known = [i for i, example in enumerate(examples) if not new_groups.has(example)]
+        results = dict(zip(known, of_known([examples[i] for i in known]) if known else [], strict=True))
+        return [results[i] if i in results else of_new(new_groups, each) for i, each in enumerate(examples)]
+
     def _at_points(
         self, new_groups: NewGroups, example: Example, run: Callable[[HiddenChainModel, list[Example]], list[Result]]
     ) -> list[Result]:
@@ -862,16 +889,10 @@ class HiddenChainModel(SequenceModel):
     # -- many sequences at once ----------------------------------------------------------------------------
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        new_groups = self._new_groups
-        if new_groups is None:
-            return self._steps_of_known(examples)
-        known = [i for i, example in enumerate(examples) if not new_groups.has(example)]
-        of_known = self._steps_of_known([examples[i] for i in known]) if known else []
-        steps = dict(zip(known, of_known, strict=True))
-        return [
-            steps[i] if i in steps else mixed_steps(self._steps_at_points(new_groups, example))
-            for i, example in enumerate(examples)
-        ]
+        def of_new(new_groups: NewGroups, example: Example) -> np.ndarray:
+            return mixed_steps(self._steps_at_points(new_groups, example))
+
+        return self._of_known_and_new(examples, self._steps_of_known, of_new)
 
     def _steps_of_known(self, examples: list[Example]) -> list[np.ndarray]:
         """Return what ``_steps`` does, for sequences whose groups are those of the training sequences."""
@@ -975,10 +996,10 @@ class HiddenChainModel(SequenceModel):
         return NewGroupCursor(cursor, new_groups)
 
     def _filtered(self, state: CursorState) -> np.ndarray:
-        if self._new_groups is None:
-            log_belief = self._fitted_chain.belief_of(state)
-        else:
+        if isinstance(state, NewGroupState):
             log_belief = state.mixed(self._fitted_chain.belief_of(state.state))
+        else:
+            log_belief = self._fitted_chain.belief_of(state)
         if log_belief is not None:
             return log_belief[0].exp().cpu().numpy()
         if isinstance(self.encoding_, SeriesEncoding) and self.encoding_.n_initial:
@@ -1428,10 +1449,11 @@ class HiddenChainModel(SequenceModel):
                 each = model._states_of_examples(chain, emission, some, algorithm, is_large=is_large)
                 return [result.cpu().numpy() for result in each]
 
-            results, new_groups = run(self, examples), self._new_groups
-            if new_groups is not None and of_new is not None:
-                new = [i for i, example in enumerate(examples) if new_groups.has(example)]
-                results = [of_new(new_groups, examples[i], run) if i in new else each for i, each in enumerate(results)]
+            of_all = partial(run, self)
+            if of_new is None:
+                results = of_all(examples)
+            else:
+                results = self._of_known_and_new(examples, of_all, partial(of_new, run=run))
         return of_each_frame(examples, results, first) if of_steps else results
 
     def _states_of_each(

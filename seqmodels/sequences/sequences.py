@@ -498,7 +498,7 @@ class Sequences(Sequence[Item]):
             return self.take(np.arange(len(self))[index])
         if isinstance(index, str):
             return self.items[self._position(index)]
-        if np.ndim(index) or not hasattr(index, "__index__"):  # arrays have the method too
+        if not hasattr(index, "__index__") or np.ndim(index):  # arrays have the method too
             raise TypeError(
                 f"index is {in_one_line(index):.80}; pass a position, a name or a slice; take(...) has lists"
             )

@@ -156,9 +156,8 @@ class Muon(Optimizer):
         momentum: the share of the running mean of gradients that each step keeps.
         betas: the shares of the running mean, and of the running mean square, of gradients that each step of AdamW
             keeps.
-        newton_schulz_steps: number of iterations that make a matrix orthogonal. Fewer leave directions of small
-            gradients shorter, and save time: three products of matrices each, where batches are small as much as a
-            third of a step of training.
+        newton_schulz_steps: number of iterations that make a matrix orthogonal, of three products of matrices each.
+            After fewer, directions in which the gradient is small move less far.
     """
 
     momentum: float = 0.95

@@ -91,7 +91,7 @@ def limits(x: np.ndarray, kind: Values) -> tuple[float, float]:
 
     Args:
         x: N values of one feature, ``(N,)``.
-        kind: kind of its values; the limits are infinite unless they are ``"positive"`` or ``"proportions"``.
+        kind: kind of its values; the limits are infinite unless they are above 0 or proportions.
     """
     if kind in ABOVE_0:
         return float(np.log(NEAREST * np.median(x))), float(np.log(FARTHEST * x.max()))
