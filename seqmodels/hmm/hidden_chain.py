@@ -1453,7 +1453,7 @@ class HiddenChainModel(SequenceModel):
             if of_new is None:
                 results = of_all(examples)
             else:
-                results = self._of_known_and_new(examples, of_all, partial(of_new, run=run))
+                results = self._of_known_and_new(examples, of_all, lambda groups, each: of_new(groups, each, run))
         return of_each_frame(examples, results, first) if of_steps else results
 
     def _states_of_each(
