@@ -11,10 +11,12 @@ from peers.turns import Turn, serve
 
 from seqmodels import LSTMSeq2Seq, SequenceModel, TransformerSeq2Seq
 from seqmodels.neural import TransformerSeq2SeqArchitecture
+from seqmodels.training import AdamW, GradientTraining
 
 SHAPE = {"d_model": WIDTH, "batch_size": BATCH, "dropout": 0.0, "length": "given"}
 AS_PEERS = {"activation": "relu", "positions": "sinusoidal", "convolution_lags": 0}
-AS_PEERS["architecture"] = TransformerSeq2SeqArchitecture(bias=True)
+AS_PEERS["architecture"] = TransformerSeq2SeqArchitecture(bias=True, cross_bias=False)
+AS_PEERS["training"] = GradientTraining(optimizer=AdamW())
 MODELS = {
     "additive": partial(LSTMSeq2Seq, **SHAPE),
     "multiplicative": partial(LSTMSeq2Seq, attention="multiplicative", **SHAPE),
