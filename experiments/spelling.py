@@ -85,7 +85,7 @@ def decoding(
 def candidates(given: argparse.Namespace) -> dict[str, SequenceModel]:
     same: dict[str, Any] = {**budget(given), "d_model": 128, "training": GradientTraining(patience=20)}
     lstm = {**same, "batch_size": 128, "lr": 4e-3, "dropout": 0.05}
-    return models(given.models, lstm, {**same, "batch_size": 256, "n_layers": 3})
+    return models(given.models, lstm, {**same, "batch_size": 128, "n_layers": 3})
 
 
 def claims(frame: pd.DataFrame) -> dict[str, bool]:

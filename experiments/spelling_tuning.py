@@ -1,6 +1,6 @@
 """Which settings let encoder-decoders learn spelling fastest?
 
-``python experiments/spelling_tuning.py cmudict.dict STEPS [NAME ...]``
+``python experiments/spelling_tuning.py cmudict.dict STEPS [NAME ...] [--words N ...]``
 
 Small batches and few steps, so that many settings can be tried; only the training part of ``spelling.py`` is read, of
 which 2,000 words are kept to measure on. Nats a phoneme over all variants, one seed. Seconds are of the process, on one
@@ -62,6 +62,8 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "default, four lags": {"convolution_lags": 4},
     "default, no cross bias": {"architecture__cross_bias": False},
     "default, AdamW": {"training__optimizer": AdamW(), "lr": 3e-3},
+    "default, no dropout": {"dropout": 0.0},
+    "default, dropout 0.1": {"dropout": 0.1},
 }
 LSTMS: dict[str, dict[str, Any]] = {
     f"lstm {attention}, lr {lr:g}, dropout {dropout}": {"attention": attention, "lr": lr, "dropout": dropout}
@@ -81,15 +83,19 @@ def main(given: argparse.Namespace) -> None:
     letters = Vocabulary.learn(train.variants, unknown="?")
     phonemes = Vocabulary.learn((s for every in train.variants.values() for s in every), unknown=None)
     words = list(train.variants.items())
-    test, rest = (Words(dict(part)).pairs(letters, phonemes) for part in (words[:MEASURED], words[MEASURED:]))
+    test = Words(dict(words[:MEASURED])).pairs(letters, phonemes)
     rows = []
-    for name in given.names or [*TRANSFORMERS, *LSTMS]:
-        model, began = candidate(name, given.steps), time.process_time()
-        model.fit(*rest, validation=None)
-        seconds = time.process_time() - began
-        rows.append({"settings": name, "nats": -model.score(*test), "cpu_seconds": seconds, "steps": given.steps})
-        print(rows[-1], flush=True)
-        stamped(pd.DataFrame(rows)).to_csv(given.out, index=False, float_format="%.5g")
+    for n in given.words:
+        X, y = Words(dict(words[MEASURED:][:n])).pairs(letters, phonemes)
+        for name in given.names or [*TRANSFORMERS, *LSTMS]:
+            model, began = candidate(name, given.steps), time.process_time()
+            model.fit(X, y, validation=None)
+            seconds = time.process_time() - began
+            passes = given.steps * model.batch_size / len(X)
+            of_run = {"cpu_seconds": seconds, "steps": given.steps, "passes": passes}
+            rows.append({"settings": name, "nats": -model.score(*test), **of_run})
+            print(rows[-1], flush=True)
+            stamped(pd.DataFrame(rows)).to_csv(given.out, index=False, float_format="%.5g")
 
 
 if __name__ == "__main__":
@@ -97,5 +103,6 @@ if __name__ == "__main__":
     parser.add_argument("file", help="cmudict.dict")
     parser.add_argument("steps", type=int)
     parser.add_argument("names", nargs="*", help=f"of settings; default: all of {', '.join([*TRANSFORMERS, *LSTMS])}")
+    parser.add_argument("--words", type=int, nargs="+", default=[None], help="of training; default: all")
     parser.add_argument("--out", default="experiments/results/tuning/spelling.csv")
     main(parser.parse_args())

@@ -47,6 +47,7 @@ from seqmodels.neural.training_options import (
     DEFAULT_WIDTH,
     DROPOUT_OF_SMALL_DATA,
     FEW_PASSES,
+    FEW_PASSES_OF_PAIRS,
     FEWEST_BATCHES,
     MANY_PASSES,
     MAY_CHANGE,
@@ -62,6 +63,7 @@ from seqmodels.neural.training_options import (
     learns_by_heart,
     only_time_is_given,
     parallel_of,
+    passes_by_steps,
     sequences_per_batch,
     train_config,
     width_for,
@@ -238,10 +240,10 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     def _choose_by_passes(self, examples: list[Example], checkpoints: Checkpoints) -> tuple[bool, Checkpoints]:
         """Choose the dropout for ``dropout="auto"`` by the number of passes that the run will make over the data.
 
-        More is dropped, and weights are averaged, if the run goes over the data many times. Short series, pairs and
-        labels keep their defaults, and so do several processes to which seconds are given, because each may have a
-        shard of the network. If the seconds are too few for a network as wide as the data allow, ``d_model="auto"`` is
-        made narrower.
+        More is dropped, and weights are averaged, if the run goes over the data many times. Short series and labels
+        keep their defaults, and so do several processes to which seconds are given, because each may have a shard of
+        the network. If the seconds are too few for a network as wide as the data allow, ``d_model="auto"`` is made
+        narrower. Of pairs only the dropout is chosen, and after many passes it is the default too.
 
         Args:
             examples: training data.
@@ -252,8 +254,10 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             which a resumed run keeps.
         """
         self._dropout, self._sees_data_once = DEFAULT_DROPOUT, False
-        if self.source_encoding_ is not None or self._is_short_series(examples):
+        if self._is_tagger or self._is_short_series(examples):
             return False, checkpoints
+        if self.source_encoding_ is not None:
+            return False, self._choose_dropout_of_pairs(examples, checkpoints)
         if only_time_is_given(self):
             is_asked = self._dropout_follows_data and "auto" in (self.d_model, self.dropout, self.training.averaging)
             if not is_asked or distributed.is_distributed():
@@ -274,6 +278,20 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if by_heart:
             self._dropout = DROPOUT_OF_SMALL_DATA
         return by_heart, checkpoints
+
+    def _choose_dropout_of_pairs(self, examples: list[Example], checkpoints: Checkpoints) -> Checkpoints:
+        if self.dropout != "auto" or (only_time_is_given(self) and distributed.is_distributed()):
+            return checkpoints
+        if only_time_is_given(self):
+            if "passes" not in checkpoints.chosen:
+                checkpoints = checkpoints.with_chosen({"passes": self._batches_in_time(examples)[1]})
+            passes = float(checkpoints.chosen["passes"])
+            self._sees_data_once = passes < FEW_PASSES
+        else:
+            rows = [Row.from_example(e, self._has_encoder, self.length_ == "stop") for e in examples]
+            passes = passes_by_steps(self, self._batching(rows).n_batches(rows))
+        self._dropout = 0.0 if passes < FEW_PASSES_OF_PAIRS else DEFAULT_DROPOUT
+        return checkpoints
 
     def _batches_in_time(self, examples: list[Example]) -> tuple[float, float]:
         """Return how many batches, and passes over the data, ``max_seconds`` allows, by timing a few batches."""

@@ -46,6 +46,7 @@ DROPOUT_OF_SMALL_DATA = 0.3  # more has to be dropped
 AVERAGING_OF_SMALL_DATA = 0.1  # and the mean of the weights is better than the last (experiments/small_data.py)
 MANY_PASSES = 7.0  # over the data, as 2000 steps go over that many; where seconds are given their number is measured
 FEW_PASSES = 2.0  # below which nothing is learned by heart, and dropping only slows what is learned
+FEW_PASSES_OF_PAIRS = 4.0  # the same for pairs (experiments/spelling_tuning.py)
 FEWEST_BATCHES = 300  # in which a network of the default width learns more than one of half of it, which takes more
 WIDTH_OF_FEW_BATCHES = 128  # batches in the same seconds (experiments/given_seconds.py)
 STEPS_PER_BATCH = 1_024  # of the data; small batches learn more per second on a CPU
@@ -147,6 +148,19 @@ def learns_by_heart(options: TrainingOptions, n_steps: int) -> bool:
 def only_time_is_given(options: TrainingOptions) -> bool:
     """Return True if ``max_seconds`` is the only limit of training that is given."""
     return options.max_seconds is not None and options.max_steps in ("auto", None) and options.max_epochs is None
+
+
+def passes_by_steps(options: TrainingOptions, n_batches: int) -> float:
+    """Return the number of passes over the data that training may make by its limits of steps and epochs.
+
+    Args:
+        options: arguments of training, whose limits are not of time alone.
+        n_batches: number of batches of one pass over the data.
+    """
+    passes = math.inf if options.max_epochs is None else float(options.max_epochs)
+    automatic = DEFAULT_STEPS if options.max_epochs is None and options.max_seconds is None else None
+    n_steps = automatic if options.max_steps == "auto" else options.max_steps
+    return passes if n_steps is None else min(passes, n_steps / n_batches)
 
 
 def dropout_for(passes: float) -> float:

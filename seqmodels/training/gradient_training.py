@@ -28,8 +28,8 @@ class GradientTraining(Resumable):
         weight_decay: decoupled decay of weight matrices. None: 0.1 for ``Transformer`` and ``TransformerSeq2Seq``, and
             0.05 for all other networks.
         patience: number of evaluations (at most 20 a run) without improvement on held-out data after which training
-            stops. 5, the default, stops no recurrent network and no ``Transformer`` whose ``max_seconds``, given alone,
-            are less than two passes over the data.
+            stops. 5, the default, stops no recurrent network, ``Transformer`` or ``TransformerSeq2Seq`` whose
+            ``max_seconds``, given alone, are less than two passes over the data.
         optimizer: the rule by which gradients change the weights; None: ``Muon(newton_schulz_steps=3)`` for
             ``TransformerSeq2Seq``, and ``AdamW()`` for all other networks.
         schedule: learning rate as a function of the progress of training; None: ``Trapezoid()``.

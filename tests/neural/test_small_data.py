@@ -154,12 +154,47 @@ def test_seconds_are_of_the_batches_of_the_run(configs: list[Any]) -> None:
     assert (configs[1].averaging, long.dropout_) == (0.0, 0.0)
 
 
-def test_short_series_and_pairs_are_as_ever(configs: list[Any]) -> None:
+def test_short_series_are_as_ever(configs: list[Any]) -> None:
     series = sm.LSTM(d_model=8).fit([np.random.default_rng(0).normal(size=(60, 1))])
-    sm.LSTM(d_model=8).fit(X, X)
-    sm.LSTM(d_model=8, max_seconds=60.0).fit(X, X)
-    assert [config.averaging for config in configs] == [0.0, 0.0, 0.0]
-    assert series.dropout_ == 0.1
+    assert ([config.averaging for config in configs], series.dropout_) == ([0.0], 0.1)
+
+
+# 6 pairs are 3 batches of 2: 11 steps are less than four passes, and 12 are not
+@pytest.mark.parametrize(
+    ("budget", "dropout"),
+    [
+        ({"max_steps": 11}, 0.0),
+        ({"max_steps": 12}, 0.1),
+        ({"max_epochs": 3}, 0.0),
+        ({"max_epochs": 40}, 0.1),
+        ({"max_epochs": 40, "max_steps": 11}, 0.0),
+        ({"max_seconds": 60.0, "max_steps": 11}, 0.0),
+        ({}, 0.1),
+    ],
+    ids=str,
+)
+def test_pairs_seen_less_than_four_times_have_no_dropout(
+    configs: list[Any], budget: dict[str, Any], dropout: float
+) -> None:
+    models = [sm.TransformerSeq2Seq(d_model=8, n_layers=1, batch_size=2), sm.LSTM(d_model=8, batch_size=2, bptt=100)]
+    for model in models:
+        model.set_params(**budget).fit(X, X, validation=None)
+        assert (configs.pop().averaging, model.dropout_) == (0.0, dropout)
+    assert models[0].module_.network.decoder.config.dropout == dropout
+    assert models[0].set_params(dropout=0.3).fit(X, X).dropout_ == 0.3
+
+
+@pytest.mark.parametrize(("passes", "dropout", "patience"), [(1.5, 0.0, 40), (3.5, 0.0, 5), (4.5, 0.1, 5)], ids=str)
+def test_pairs_in_given_seconds(
+    configs: list[Any], monkeypatch: pytest.MonkeyPatch, passes: float, dropout: float, patience: int
+) -> None:
+    monkeypatch.setattr(
+        module,
+        "seconds_per_batch",
+        lambda network, batches, objective, budget: budget / (passes * len(list(batches))),
+    )
+    model = sm.TransformerSeq2Seq(d_model=8, n_layers=1, batch_size=2, max_seconds=60.0).fit(X, X, validation=None)
+    assert (model.dropout_, configs[0].averaging, configs[0].patience) == (dropout, 0.0, patience)
 
 
 def test_numbers_win(configs: list[Any]) -> None:

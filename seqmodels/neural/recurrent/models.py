@@ -182,8 +182,8 @@ class LSTM(RecurrentModel):
         dropout: fraction of the features of each layer's output that is dropped in training. ``"auto"`` is 0.3 if no
             budget is given and the data have fewer than 300,000 steps, and 0.1 otherwise. If ``max_seconds`` is the
             only budget, it is 0 if the seconds are less than two passes over the data (by the time of a few batches),
-            0.3 from seven passes on, and 0.1 between. It is always 0.1 on short series and on pairs. ``dropout_`` is
-            the fraction that was chosen.
+            0.3 from seven passes on, and 0.1 between. It is always 0.1 on short series. On pairs it is 0 for less than
+            four passes and 0.1 otherwise. ``dropout_`` is the fraction that was chosen.
         bptt: number of steps that are back-propagated through at once (truncated back-propagation through time); the
             state is carried on.
         architecture: a ``RecurrentArchitecture``: the rarer options, such as layer norm.

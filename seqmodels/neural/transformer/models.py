@@ -156,7 +156,10 @@ class TransformerSeq2Seq(TransformerArguments, NeuralModel):
         window: number of steps that each layer looks back, the step itself among them, and in the encoder to both
             sides;
             None: all steps.
-        dropout: fraction that is dropped in training from the inputs and from what every sublayer adds.
+        dropout: fraction that is dropped in training from the inputs and from what every sublayer adds. ``"auto"`` is 0
+            if training makes less than four passes over the pairs, in which little is learned by heart, and 0.1
+            otherwise; if ``max_seconds`` is the only limit, passes are estimated from the time of a few batches.
+            ``dropout_`` is the fraction that was chosen.
         max_length: length of the longest sequence that learned and binary positions can represent, in encoded steps.
         convolution_lags: number of earlier steps that a causal convolution adds to each step's embedding, in source and
             target. In pairs one step is better than none or many (``experiments/spelling_tuning.py``).
@@ -170,6 +173,7 @@ class TransformerSeq2Seq(TransformerArguments, NeuralModel):
     """
 
     n_layers: int = 2
+    dropout: Any = "auto"  # or a float
     lr: float = 4e-3
     activation: Activation = "relu2"
     positions: PositionKind = "rotary"
@@ -183,6 +187,7 @@ class TransformerSeq2Seq(TransformerArguments, NeuralModel):
     _renamed: ClassVar[Mapping[str, str]] = {"previous": "convolution_lags"}
     _lacked: ClassVar[Mapping[str, Any]] = {"cross_bias": False}  # files of versions that had no ``architecture``
     _has_encoder: ClassVar[bool] = True
+    _dropout_follows_data: ClassVar[bool] = True
     _pads_sources: ClassVar[bool] = True
 
     @property
@@ -193,7 +198,7 @@ class TransformerSeq2Seq(TransformerArguments, NeuralModel):
         return Windowing()
 
     def _network(self) -> Network[Any]:
-        config = config_of(self, cross_bias=self.architecture.cross_bias)
+        config = config_of(self, dropout=self.dropout_, cross_bias=self.architecture.cross_bias)
         return TransformerSeq2SeqNetwork(config, max_length=self.max_length, convolution_lags=self.convolution_lags)
 
     def _bptt_steps(self) -> int:
