@@ -63,6 +63,8 @@ COMMANDS = (
     "experiments/small_data.py DATA",
     "experiments/spelling.py DATA/cmudict.dict",
     "experiments/spelling_tuning.py DATA/cmudict.dict 500",
+    "experiments/spelling_tuning.py DATA/cmudict.dict 500 'default, no dropout' 'default, dropout 0.1' "
+    "--words 20000 10000 5000 --out experiments/results/tuning/spelling_dropout.csv",
     "experiments/inflection.py DATA/inflection",
     "experiments/translation.py DATA/multi30k --data tokens",
     "experiments/translation.py DATA/multi30k --data bpe --seconds 240",
