@@ -15,7 +15,7 @@ from seqmodels.hmm.corpus import Corpus
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import regressed_columns
 from seqmodels.hmm.learning.given_inputs import InputOptions, PenalisedColumns, reference_first
-from seqmodels.hmm.learning.marginal_likelihood import MarginalLikelihood, Maximum
+from seqmodels.hmm.learning.marginal_likelihood import WEAK, MarginalLikelihood, Maximum
 from seqmodels.hmm.observed_information import ExactObjective
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.standard_errors import FitObjective, Information, Penalty, hessian, wald_interval
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STEP = 1e-2  # of the differences of the gradient of the marginal likelihood
+LARGEST_SD = 10.0  # of a term: effects of one such deviation multiply odds by 22,000, and no data distinguish more
 NAMES = {"transition": "transitions", "emission": "emissions", "start": "first_state"}  # as in ChainInputEffects
 COLUMNS: dict[str, Any] = {
     "part": object,
@@ -135,10 +136,47 @@ def marginal_likelihood(
         if part == "emission":
             intercepts = intercepts[:, regressed_columns(emission).places]
         inner += [of_part[of_part >= 0], intercepts[intercepts >= 0]]
-    of_blocks = [block.places for block in coefficients.blocks]
+    of_blocks, inside = [block.places for block in coefficients.blocks], torch.unique(torch.cat(inner))
+    base, weak = coefficients.base.clone(), torch.zeros_like(coefficients.base)
+    weak[inside] = WEAK
+    weak[torch.cat(of_blocks)] = 0.0
+    for name, at in objective.coordinates.bases.items():
+        if name in SLOPES.values():
+            continue
+        values = at / objective.coordinates.units[name] if name == "table" else at - at.amax(-1, keepdim=True)
+        is_free = places[name] >= 0
+        base[places[name][is_free]] = values[is_free]
+        if name != "table":
+            weak[places[name][is_free]] = WEAK
     return MarginalLikelihood(
-        objective, of_blocks, torch.unique(torch.cat(inner)), coefficients.base
+        objective, of_blocks, inside, base, weak, largest_sds(coefficients.blocks, objective)
     ), coefficients.blocks
+
+
+def largest_sds(blocks: Sequence[Block], objective: ExactObjective) -> Tensor:
+    """Return the upper bound of the standard deviation of the numbers of each of B blocks, ``(B,)``.
+
+    It is ``LARGEST_SD`` on the scale of the linear predictor that the term is added to: log-odds and logarithms, or for
+    means multiples of the standard deviation of their feature over all frames. Columns of terms have a mean square of
+    about one over the steps, so that it is that of what the term adds to the predictor.
+
+    Args:
+        blocks: the blocks of coefficients.
+        objective: the objective of ``fit``, with the data.
+    """
+    frames = torch.cat([batch.x for batch in objective.batches])
+    scale = frames.new_ones(objective.emission.size, dtype=torch.float64)
+    if frames.is_floating_point():
+        values = frames.double().numpy()
+        scale = torch.as_tensor(np.sqrt(np.nanvar(values, 0)))
+    result = []
+    for block in blocks:
+        largest = LARGEST_SD
+        if block.term.part == "emission":
+            regression = regressed_columns(objective.emission)
+            largest *= float(regression.units(scale)[regression.places.index(block.index[1])])
+        result.append(largest / block.unit)
+    return torch.tensor(result, dtype=torch.float64)
 
 
 def terms_table(

@@ -25,18 +25,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.emissions.newton import newton_maximum, uphill
+from seqmodels.hmm.emissions.newton import uphill
 
-FIRST_SHARE = 0.1  # first precision of a block, relative to the information of its coefficients
-LARGEST, SMALLEST = 1e7, 1e-7  # of a precision relative to the information: no effects, and effects without a penalty
-FLAT = 10.0  # the same, from which on V changes so little that no search starts there
+FIRST_SHARE = 1.0  # first precision of a block, relative to the information of its coefficients
+LARGEST = 1e7  # of a precision relative to the information: no effects
+LEAST_INFORMATION = 1.0  # counted for a coefficient, that of one observation of which one unit is the width
+FLAT = 10.0  # precision relative to the information from which on V changes so little that no search starts there
+NEGLIGIBLE = 0.1  # nats that V changes with a variance; less is flat
+WEAK = 1e-4  # precision of the prior of unpenalised numbers: a standard deviation of 100 log-odds or widths of a density
+LONGEST = 4.0  # first half width of the box of a step: standard errors of φ up to 1, and log-precisions
+LEAST_RADIUS = 1e-4  # of the box, relative to its first, at which no step raises V
 LONGEST_STEP = 5.0  # most that a number changes in one step
 NEAR = 0.3  # length of a step from which on the gradient of V is computed, because before it decides nothing
-SETTLED = 1e-2  # length of the last step; what remains is the tenth of it at most
+GAIN = 1e-5  # nats that another step can still gain where the sequence ends: half a hundredth of a standard error
 MOST_MODELS = 60  # of the sequence
 MOST_SEARCH = 200  # steps of the search for the maximum of a model
+MOST_HESSIANS = 30  # of the search for the inner numbers
 HALVINGS = 8  # of a step that does not raise V
 DECREMENT = 1e-12  # twice what Newton's method can still gain, in nats, where the inner numbers have converged
+AT_BOUND = 0.1  # of a log-precision
 ROUNDING = 1e-9  # the same, where steps no longer make it smaller
 CONTRACTION = 0.3  # of the decrement by a step with the last Hessian, at least; else a new one is computed
 
@@ -65,7 +72,10 @@ class Maximum(NamedTuple):
         value: the marginal log-likelihood V in nats.
         information: minus the Hessian of the penalised log-likelihood, ``(P, P)``.
         edf: effective degrees of freedom of each block, ``(B,)``: from 0 to the number of its coefficients.
-        converged: True if the last step was short.
+        converged: True if a further step gains less than ``GAIN`` nats.
+        is_largest: True for blocks whose standard deviation is at its upper bound, ``(B,)``.
+        is_flat: True for blocks whose standard deviation the data do not determine: V is within ``NEGLIGIBLE`` nats of
+            its maximum where it is zero and where it is at its bound, ``(B,)``.
     """
 
     u: Tensor
@@ -74,6 +84,24 @@ class Maximum(NamedTuple):
     information: Tensor
     edf: Tensor
     converged: bool
+    is_largest: Tensor
+    is_flat: Tensor
+
+
+class ModelMaximum(NamedTuple):
+    """The maximum of a model of V in a box.
+
+    Attributes:
+        phi: the numbers φ there.
+        log_precision: log-precisions there, ``(B,)``.
+        gain: nats by which the model is larger there than where the search began.
+        is_inside: True if the box does not bound it.
+    """
+
+    phi: Tensor
+    log_precision: Tensor
+    gain: float
+    is_inside: bool
 
 
 @dataclass(frozen=True)
@@ -102,12 +130,18 @@ class MarginalLikelihood:
         blocks: for each block the places of its coefficients among the P numbers.
         inner: places of the numbers that are integrated out, with those of all blocks among them, ``(I,)``.
         base: what the coefficients are at ``u = 0``, ``(P,)``.
+        weak: precision of a normal prior of mean zero of the coefficients, ``(P,)``; 0 for none. A weak one keeps
+            log-odds finite that would go to infinity, where the information of the inner numbers would vanish and V
+            would have no maximum.
+        largest: upper bound of the standard deviation of each block, ``(B,)``.
     """
 
     objective: TwiceDifferentiable
     blocks: Sequence[Tensor]
     inner: Tensor
     base: Tensor
+    weak: Tensor
+    largest: Tensor
 
     @property
     def outer(self) -> Tensor:
@@ -118,33 +152,59 @@ class MarginalLikelihood:
 
     def maximise(self, u: Tensor) -> Maximum:
         """Return the maximum of V, starting from the numbers ``u (P,)``."""
-        at = Expansion(u, *self.objective.derivatives(u))
-        scale = torch.stack([at.information.diagonal()[block].abs().mean() for block in self.blocks]).clamp(min=1e-12)
-        bounds = (scale * SMALLEST).log(), (scale * LARGEST).log()
-        flat = (scale * FLAT).log()
-        log_precision = (scale * FIRST_SHARE).log()
-        at = self._maximum_over(torch.arange(len(u)), u, log_precision, at)
-        phi, correction, last, length = at.u[self.outer], None, -np.inf, np.inf
+        at = self._expanded(u)
+        diagonal = at.information.diagonal()
+        scale = torch.stack([diagonal[block].abs().mean() for block in self.blocks]).clamp(min=LEAST_INFORMATION)
+        low = -2 * self.largest.log()
+        high = torch.maximum((scale * LARGEST).log(), low)
+        bounds = low, high, (scale * FLAT).log().clamp(low, high)
+        phi, log_precision = u[self.outer], (scale * FIRST_SHARE).log().clamp(low, high)
+        at = self._maximum_over(self.inner, u, log_precision, at)
+        last, correction, radius, converged = self._value(at, log_precision), None, 1.0, False
         for _ in range(MOST_MODELS):
-            new_phi, new_precision = self._maximum_of_model(at, phi, log_precision, (*bounds, flat), correction)
-            step, before = torch.cat([new_phi - phi, new_precision - log_precision]), torch.cat([phi, log_precision])
-            length = self._length(at, step, log_precision)
-            for _ in range(HALVINGS):
-                outer = before + step
-                tried = self._at(outer, self._solved(at, outer[: len(phi)], outer[len(phi) :])[0], at)
-                value = self._value(tried, outer[len(phi) :])
-                if correction is None or value > last - 1e-9 * abs(last):
+            model = self._maximum_of_model(at, phi, log_precision, bounds, correction, radius)
+            step = torch.cat([model.phi - phi, model.log_precision - log_precision])
+            is_near = self._length(at, step, log_precision) < NEAR
+            outer = torch.cat([model.phi, model.log_precision])
+            tried = self._at(outer, self._solved(at, model.phi, model.log_precision)[0], at)
+            value = self._value(tried, model.log_precision)
+            has_gained = value > last - 1e-9 * abs(last)
+            share = (value - last) / max(model.gain, 1e-9)  # of the gain of the model
+            if has_gained:
+                phi, log_precision, at, last = model.phi, model.log_precision, tried, value
+            if correction is not None:
+                if model.gain < GAIN and (has_gained or model.is_inside):
+                    converged = model.is_inside
                     break
-                step = 0.5 * step
-            phi, log_precision, at, last = outer[: len(phi)], outer[len(phi) :], tried, value
-            if correction is not None and length < SETTLED:
-                break
-            if correction is not None or length < NEAR:
+                radius *= 2.0 if share > 0.75 and not model.is_inside else 1.0 if share > 0.25 else 0.25
+                if radius < LEAST_RADIUS:
+                    break
+            if has_gained and correction is not None or is_near or (correction is None and not has_gained):
                 correction = self._gradient(at, log_precision) - self._model(at, phi, log_precision)[1]
-        value, precision = self._value(at, log_precision), self.precision(log_precision)
-        information = at.information + torch.diag(precision)
-        edf = self._edf(at, log_precision)
-        return Maximum(at.u, log_precision, value, information, edf, length < SETTLED)
+        information, edf = at.information + torch.diag(self.precision(log_precision)), self._edf(at, log_precision)
+        is_flat = self._is_flat(at, phi, log_precision, bounds[:2])
+        is_largest = log_precision < low + AT_BOUND
+        return Maximum(at.u, log_precision, last, information, edf, converged, is_largest & ~is_flat, is_flat)
+
+    def _is_flat(
+        self, at: Expansion, phi: Tensor, log_precision: Tensor, bounds: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """Return a mask of the blocks on whose precision V of the expansion does not depend, ``(B,)``.
+
+        Args:
+            at: the expansion.
+            phi: the numbers φ.
+            log_precision: log-precisions of the blocks, ``(B,)``.
+            bounds: their smallest and largest values.
+        """
+        value = self._model(at, phi, log_precision)[0]
+        is_flat = torch.ones_like(log_precision, dtype=torch.bool)
+        for i in range(len(log_precision)):
+            for bound in bounds:
+                moved = log_precision.clone()
+                moved[i] = bound[i]
+                is_flat[i] &= abs(self._model(at, phi, moved)[0] - value) < NEGLIGIBLE
+        return is_flat
 
     def value_and_gradient(self, outer: Tensor, u: Tensor) -> tuple[float, Tensor]:
         """Return V in nats, and its gradient.
@@ -176,61 +236,73 @@ class MarginalLikelihood:
         """
         u = u.clone()
         u[self.outer] = outer[: len(self.outer)]
-        return self._maximum_over(self.inner, u, outer[len(self.outer) :], near)
+        return self._maximum_over(self.inner, u, outer[len(self.outer) :], self._expanded(u) if near is None else near)
 
-    def _maximum_over(
-        self, which: Tensor, u: Tensor, log_precision: Tensor, near: Expansion | None = None
-    ) -> Expansion:
+    def _value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
+        """Return ``l`` with the weak prior at ``u (P,)``, and its gradient, ``(P,)``."""
+        value, gradient = self.objective.value_and_gradient(u)
+        pull = self.weak * (self.base + u)
+        return value - 0.5 * float(pull @ (self.base + u)), gradient - pull
+
+    def _expanded(self, u: Tensor) -> Expansion:
+        """Return ``l`` with the weak prior to second order at ``u (P,)``."""
+        value, gradient, information = self.objective.derivatives(u)
+        pull = self.weak * (self.base + u)
+        value, information = value - 0.5 * float(pull @ (self.base + u)), information + torch.diag(self.weak)
+        return Expansion(u, value, gradient - pull, information)
+
+    def _maximum_over(self, which: Tensor, u: Tensor, log_precision: Tensor, at: Expansion) -> Expansion:
         """Return the objective expanded where the penalised likelihood is largest over the numbers ``which``.
 
-        Steps with the Hessian of an expansion near by come first, because a gradient costs little beside a Hessian. If
-        they do not converge fast, Newton's method does, with steps that gain something.
+        It is Newton's method, with steps that gain something. A Hessian serves as long as its steps converge fast,
+        because a gradient costs little beside it.
 
         Args:
             which: places of the numbers that may change.
             u: numbers to start from, ``(P,)``.
             log_precision: logarithms of the precisions of blocks, ``(B,)``.
-            near: an expansion near by, or None.
+            at: an expansion near by.
         """
-        precision, at = self.precision(log_precision), {}
+        precision = self.precision(log_precision)
 
-        def terms(numbers: Tensor) -> tuple[float, Tensor, Tensor]:
-            whole = u.clone()
-            whole[which] = numbers
-            expansion = at["last"] = Expansion(whole, *self.objective.derivatives(whole))
-            coefficients = self.base + whole
-            value = expansion.value - 0.5 * float((precision * coefficients.square()).sum())
-            gradient = expansion.gradient - precision * coefficients
-            information = expansion.information + torch.diag(precision)
-            return value if np.isfinite(value) else -np.inf, gradient[which], information[which[:, None], which]
+        def penalised(u: Tensor) -> tuple[float, Tensor]:
+            value, gradient = self._value_and_gradient(u)
+            coefficients = self.base + u
+            value -= 0.5 * float((precision * coefficients.square()).sum())
+            return value if np.isfinite(value) else -np.inf, (gradient - precision * coefficients)[which]
 
-        if near is not None and (result := self._by_last_hessian(which, u, precision, near)) is not None:
-            return result
-        u = u.clone()
-        u[which] = newton_maximum(terms, u[which], uphill, _bounded)
-        near = at["last"] if torch.equal(at["last"].u, u) else Expansion(u, *self.objective.derivatives(u))
-        return self._by_last_hessian(which, u, precision, near) or near
-
-    def _by_last_hessian(self, which: Tensor, u: Tensor, precision: Tensor, near: Expansion) -> Expansion | None:
-        """Return the objective expanded at the maximum of the penalised likelihood, by steps with one Hessian.
-
-        Return None if the steps do not converge fast. The arguments are those of ``_maximum_over``, and the precision
-        of each of the P numbers, ``(P,)``.
-        """
-        factor, failed = torch.linalg.cholesky_ex((near.information + torch.diag(precision))[which[:, None], which])
-        before = np.inf
-        while not int(failed):
-            value, gradient = self.objective.value_and_gradient(u)
-            right = (gradient - precision * (self.base + u))[which]
-            step = torch.cholesky_solve(right[:, None], factor)[:, 0]
-            decrement = float(right @ step) if np.isfinite(value) else np.inf
-            is_slow = not decrement < CONTRACTION * before
-            if decrement < DECREMENT or (is_slow and decrement < ROUNDING):
-                return near if torch.equal(u, near.u) else Expansion(u, *self.objective.derivatives(u))
-            if is_slow:
+        value, gradient = penalised(u)
+        for _ in range(MOST_HESSIANS):
+            before, is_new = np.inf, torch.equal(at.u, u)
+            matrix = (at.information + torch.diag(precision))[which[:, None], which]
+            factor, failed = torch.linalg.cholesky_ex(matrix)
+            while True:
+                step = (
+                    uphill(matrix, gradient)
+                    if int(failed)
+                    else torch.cholesky_solve(gradient[:, None], factor)[:, 0]
+                )
+                decrement = float(gradient @ step)
+                is_slow = not decrement < CONTRACTION * before
+                if decrement < DECREMENT or (is_slow and decrement < ROUNDING):
+                    return at if torch.equal(at.u, u) else self._expanded(u)
+                if is_slow or (int(failed) and not is_new):
+                    break
+                step, before = _bounded(step), decrement
+                for _ in range(HALVINGS if is_new else 1):
+                    moved = u.index_add(0, which, step)
+                    new_value, new_gradient = penalised(moved)
+                    has_gained = new_value > value - 1e-12 * abs(value)
+                    if has_gained:
+                        u, value, gradient, is_new = moved, new_value, new_gradient, False
+                        break
+                    step = 0.5 * step
+                if not has_gained:
+                    break
+            if torch.equal(at.u, u):
                 break
-            u, before = u.index_add(0, which, step), decrement
-        return None
+            at = self._expanded(u)
+        return at
 
     # -- V, exact and of the model ---------------------------------------------------------------------------
 
@@ -261,9 +333,11 @@ class MarginalLikelihood:
         return value + 0.5 * float(total + (len(self.inner) - sizes.sum()) * np.log(2 * np.pi))
 
     def _value(self, at: Expansion, log_precision: Tensor) -> float:
-        if not np.isfinite(at.value):
+        inner, matrix = self.inner, at.information + torch.diag(self.precision(log_precision))
+        factor, failed = torch.linalg.cholesky_ex(matrix[inner[:, None], inner])
+        if int(failed) or not np.isfinite(at.value):  # the inner numbers are at no maximum
             return -np.inf
-        return self._log_marginal(at.value, self.base + at.u, self._cholesky(at, log_precision), log_precision)
+        return self._log_marginal(at.value, self.base + at.u, factor, log_precision)
 
     def _gradient(self, at: Expansion, log_precision: Tensor) -> Tensor:
         """Return the gradient of V by φ and log λ at inner numbers that maximise the penalised likelihood."""
@@ -335,8 +409,9 @@ class MarginalLikelihood:
         log_precision: Tensor,
         bounds: tuple[Tensor, Tensor, Tensor],
         correction: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the φ and log-precisions that maximise V of the expansion, corrected by a linear function.
+        radius: float,
+    ) -> ModelMaximum:
+        """Return the maximum of V of the expansion, corrected by a linear function, not far from φ and log λ.
 
         Args:
             at: the expansion.
@@ -344,11 +419,17 @@ class MarginalLikelihood:
             log_precision: the log-precisions to start from, ``(B,)``.
             bounds: smallest and largest log-precisions, and the largest to start from.
             correction: gradient of the linear function, or None.
+            radius: size of the box around φ and log λ in which V is maximised, relative to ``LONGEST``. V is flat for
+                precisions above the largest to start from, so that distances between these do not count.
         """
         from scipy.optimize import minimize
 
         units, n, (low, high, flat) = self._units(at), len(phi), bounds
-        start = torch.cat([torch.zeros_like(phi), torch.minimum(log_precision, flat)])
+        near_zero = torch.minimum(log_precision, flat)
+        width = radius * LONGEST
+        low = torch.maximum(low, near_zero - width)
+        high = torch.where(near_zero + width >= flat, high, near_zero + width)
+        start = torch.cat([torch.zeros_like(phi), near_zero])
 
         def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
             moved = torch.as_tensor(numbers)
@@ -359,17 +440,18 @@ class MarginalLikelihood:
                 gradient = gradient + correction
             return -value, -torch.cat([units.T @ gradient[:n], gradient[n:]]).numpy()
 
-        longest = [(-LONGEST_STEP, LONGEST_STEP)] * n
         result = minimize(
             loss,
             start.numpy(),
             jac=True,
             method="L-BFGS-B",
-            bounds=[*longest, *zip(low.tolist(), high.tolist(), strict=True)],
+            bounds=[*[(-width, width)] * n, *zip(low.tolist(), high.tolist(), strict=True)],
             options={"ftol": 1e-13, "gtol": 1e-4, "maxiter": MOST_SEARCH},
         )
         moved = torch.as_tensor(result.x)
-        return phi + units @ moved[:n], moved[n:]
+        gain = loss(torch.cat([torch.zeros_like(phi), log_precision]).numpy())[0] - float(result.fun)
+        at_end = torch.cat([moved[:n].abs() >= width, moved[n:] <= near_zero - width, moved[n:] == near_zero + width])
+        return ModelMaximum(phi + units @ moved[:n], moved[n:], gain, not bool(at_end.any()))
 
 
 def _bounded(step: Tensor) -> Tensor:
