@@ -30,7 +30,7 @@ from seqmodels.observations import Observation
 
 NUMBERS_AT_ONCE = 1 << 23  # numbers of the scores of some steps that are held at once
 STEP = 1e-4  # of the differences of the gradient of the log-prior
-ALONG = 1e-2  # of the second differences of the gradient, in standard errors
+ALONG = 1e-2  # of the second differences of the gradient, in standard errors up to 1
 
 
 @dataclass(frozen=True)
@@ -168,14 +168,13 @@ class ExactObjective:
         total = torch.zeros_like(u)
         for steps in self.steps:
             predicted = self._predicted(steps, u)
-            centre, n = predicted.posterior().value_and_gradient(self.places)[1], 0
+            centre = predicted.posterior().value_and_gradient(self.places)[1]
             for shift in steps.shifts(self.places, covariance):
-                for sign in (ALONG, -ALONG):
+                along = ALONG / max(1.0, shift.largest)
+                for sign in (along, -along):
                     shifted = predicted.shifted(shift, sign, self.emission.observation, steps.batch)
-                    total -= shifted.posterior().value_and_gradient(self.places)[1]
-                n += 2
-            total += n * centre
-        return total / ALONG**2
+                    total += (centre - shifted.posterior().value_and_gradient(self.places)[1]) / along**2
+        return total
 
     def _predicted(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> _Predicted:
         """Return the probabilities and densities of the steps of a batch.
@@ -236,6 +235,11 @@ class Shift:
     initial: Tensor
     transition: Tensor
     table: Tensor | None
+
+    @property
+    def largest(self) -> float:
+        """Largest change of a logit, which is large along directions that the data do not determine."""
+        return max(float(self.initial.abs().max()), float(self.transition.abs().max()))
 
 
 @dataclass(frozen=True)

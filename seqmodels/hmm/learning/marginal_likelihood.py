@@ -35,6 +35,7 @@ NEGLIGIBLE = 0.1  # nats that V changes with a variance; less is flat
 WEAK = 1e-4  # precision of the prior of unpenalised numbers: a standard deviation of 100 log-odds or widths of a density
 LONGEST = 4.0  # first half width of the box of a step: standard errors of φ up to 1, and log-precisions
 LEAST_RADIUS = 1e-4  # of the box, relative to its first, at which no step raises V
+SHORTEST, LEAST_COSINE = 1e-2, 0.1  # of a step from which the curvature of the correction is learned
 LONGEST_STEP = 5.0  # most that a number changes in one step
 NEAR = 0.3  # length of a step from which on the gradient of V is computed, because before it decides nothing
 GAIN = 1e-5  # nats that another step can still gain where the sequence ends: half a hundredth of a standard error
@@ -43,6 +44,7 @@ MOST_SEARCH = 200  # steps of the search for the maximum of a model
 MOST_HESSIANS = 30  # of the search for the inner numbers
 HALVINGS = 8  # of a step that does not raise V
 DECREMENT = 1e-12  # twice what Newton's method can still gain, in nats, where the inner numbers have converged
+LEAST_EDF = -0.1  # of a block: with less its posterior is wider than its prior, and Laplace's approximation has poles
 AT_BOUND = 0.1  # of a log-precision
 ROUNDING = 1e-9  # the same, where steps no longer make it smaller
 CONTRACTION = 0.3  # of the decrement by a step with the last Hessian, at least; else a new one is computed
@@ -88,6 +90,18 @@ class Maximum(NamedTuple):
     is_flat: Tensor
 
 
+class Correction(NamedTuple):
+    """A quadratic function of φ and log λ that is added to the model of V, whose gradient it makes that of V.
+
+    Attributes:
+        gradient: its gradient at the point of expansion, ``(F + B,)``.
+        curvature: its Hessian, ``(F + B, F + B)``, with which the gradient is that of V at the point before too.
+    """
+
+    gradient: Tensor
+    curvature: Tensor
+
+
 class ModelMaximum(NamedTuple):
     """The maximum of a model of V in a box.
 
@@ -95,12 +109,14 @@ class ModelMaximum(NamedTuple):
         phi: the numbers φ there.
         log_precision: log-precisions there, ``(B,)``.
         gain: nats by which the model is larger there than where the search began.
+        radius: distance from there, relative to ``LONGEST``.
         is_inside: True if the box does not bound it.
     """
 
     phi: Tensor
     log_precision: Tensor
     gain: float
+    radius: float
     is_inside: bool
 
 
@@ -160,7 +176,9 @@ class MarginalLikelihood:
         bounds = low, high, (scale * FLAT).log().clamp(low, high)
         phi, log_precision = u[self.outer], (scale * FIRST_SHARE).log().clamp(low, high)
         at = self._maximum_over(self.inner, u, log_precision, at)
-        last, correction, radius, converged = self._value(at, log_precision), None, 1.0, False
+        last, radius, converged = self._value(at, log_precision), 1.0, False
+        correction: Correction | None = None
+        of_last: Tensor | None = None  # the gradient of V at the last point
         for _ in range(MOST_MODELS):
             model = self._maximum_of_model(at, phi, log_precision, bounds, correction, radius)
             step = torch.cat([model.phi - phi, model.log_precision - log_precision])
@@ -168,19 +186,31 @@ class MarginalLikelihood:
             outer = torch.cat([model.phi, model.log_precision])
             tried = self._at(outer, self._solved(at, model.phi, model.log_precision)[0], at)
             value = self._value(tried, model.log_precision)
-            has_gained = value > last - 1e-9 * abs(last)
-            share = (value - last) / max(model.gain, 1e-9)  # of the gain of the model
+            before, gain = torch.cat([phi, log_precision]), value - last
+            has_gained = gain > -1e-9 * abs(last)
             if has_gained:
                 phi, log_precision, at, last = model.phi, model.log_precision, tried, value
             if correction is not None:
                 if model.gain < GAIN and (has_gained or model.is_inside):
                     converged = model.is_inside
                     break
-                radius *= 2.0 if share > 0.75 and not model.is_inside else 1.0 if share > 0.25 else 0.25
+                if gain < 0.25 * model.gain:
+                    radius = 0.25 * model.radius
+                elif gain > 0.75 * model.gain:
+                    radius = max(radius, 2 * model.radius)
                 if radius < LEAST_RADIUS:
                     break
-            if has_gained and correction is not None or is_near or (correction is None and not has_gained):
-                correction = self._gradient(at, log_precision) - self._model(at, phi, log_precision)[1]
+            if (has_gained and correction is not None) or (correction is None and (is_near or not has_gained)):
+                gradient = self._gradient(at, log_precision)
+                lacking = gradient - self._model(at, phi, log_precision)[1]
+                if correction is None:
+                    curvature = torch.zeros(len(outer), len(outer), dtype=torch.float64)
+                else:
+                    assert of_last is not None
+                    there = of_last - self._model(at, before[: len(phi)], before[len(phi) :])[1] - lacking
+                    back = self._distance(before, outer, bounds[2])
+                    curvature = symmetric_rank_one(correction.curvature, back, there)
+                correction, of_last = Correction(lacking, curvature), gradient
         information, edf = at.information + torch.diag(self.precision(log_precision)), self._edf(at, log_precision)
         is_flat = self._is_flat(at, phi, log_precision, bounds[:2])
         is_largest = log_precision < low + AT_BOUND
@@ -337,6 +367,8 @@ class MarginalLikelihood:
         factor, failed = torch.linalg.cholesky_ex(matrix[inner[:, None], inner])
         if int(failed) or not np.isfinite(at.value):  # the inner numbers are at no maximum
             return -np.inf
+        if float(self._edf(at, log_precision).min()) < LEAST_EDF:
+            return -np.inf
         return self._log_marginal(at.value, self.base + at.u, factor, log_precision)
 
     def _gradient(self, at: Expansion, log_precision: Tensor) -> Tensor:
@@ -408,22 +440,23 @@ class MarginalLikelihood:
         phi: Tensor,
         log_precision: Tensor,
         bounds: tuple[Tensor, Tensor, Tensor],
-        correction: Tensor | None,
+        correction: Correction | None,
         radius: float,
     ) -> ModelMaximum:
-        """Return the maximum of V of the expansion, corrected by a linear function, not far from φ and log λ.
+        """Return the maximum of V of the expansion, corrected by a quadratic function, not far from φ and log λ.
 
         Args:
             at: the expansion.
             phi: the φ to start from.
             log_precision: the log-precisions to start from, ``(B,)``.
             bounds: smallest and largest log-precisions, and the largest to start from.
-            correction: gradient of the linear function, or None.
+            correction: the quadratic function, or None.
             radius: size of the box around φ and log λ in which V is maximised, relative to ``LONGEST``. V is flat for
                 precisions above the largest to start from, so that distances between these do not count.
         """
         from scipy.optimize import minimize
 
+        centre = torch.cat([phi, log_precision])
         units, n, (low, high, flat) = self._units(at), len(phi), bounds
         near_zero = torch.minimum(log_precision, flat)
         width = radius * LONGEST
@@ -436,8 +469,12 @@ class MarginalLikelihood:
             change = units @ moved[:n]
             value, gradient = self._model(at, phi + change, moved[n:])
             if correction is not None:
-                value += float(correction[:n] @ change + correction[n:] @ (moved[n:] - log_precision))
-                gradient = gradient + correction
+                outer = torch.cat([phi + change, moved[n:]])
+                there = self._distance(outer, centre, flat)
+                by_outer = correction.gradient + correction.curvature @ there
+                value += float(0.5 * there @ (correction.gradient + by_outer))
+                by_outer[n:] = by_outer[n:].where(moved[n:] <= flat, 0.0)
+                gradient = gradient + by_outer
             return -value, -torch.cat([units.T @ gradient[:n], gradient[n:]]).numpy()
 
         result = minimize(
@@ -450,8 +487,33 @@ class MarginalLikelihood:
         )
         moved = torch.as_tensor(result.x)
         gain = loss(torch.cat([torch.zeros_like(phi), log_precision]).numpy())[0] - float(result.fun)
+        length = torch.cat([moved[:n], moved[n:].minimum(flat) - near_zero]).abs().max() / LONGEST
         at_end = torch.cat([moved[:n].abs() >= width, moved[n:] <= near_zero - width, moved[n:] == near_zero + width])
-        return ModelMaximum(phi + units @ moved[:n], moved[n:], gain, not bool(at_end.any()))
+        return ModelMaximum(phi + units @ moved[:n], moved[n:], gain, float(length), not bool(at_end.any()))
+
+    def _distance(self, outer: Tensor, centre: Tensor, flat: Tensor) -> Tensor:
+        """Return the distance of φ and log λ from a centre, in which log-precisions above ``flat (B,)`` count as it."""
+        n = len(self.outer)
+        of_precision = torch.minimum(outer[n:], flat) - torch.minimum(centre[n:], flat)
+        return torch.cat([outer[:n] - centre[:n], of_precision])
+
+
+def symmetric_rank_one(matrix: Tensor, step: Tensor, change: Tensor) -> Tensor:
+    """Return the symmetric matrix nearest to ``matrix (n, n)`` by rank one that takes a step to a change.
+
+    It is the SR1 update (Nocedal and Wright 2006, *Numerical Optimisation*, section 6.2). Where its denominator is small,
+    or the step so short that the change is rounding, the matrix stays.
+
+    Args:
+        matrix: a symmetric matrix.
+        step: a step, ``(n,)``.
+        change: the change of the gradient along it, ``(n,)``.
+    """
+    rest = change - matrix @ step
+    denominator = float(rest @ step)
+    if float(step.norm()) < SHORTEST or abs(denominator) < LEAST_COSINE * float(rest.norm() * step.norm()):
+        return matrix
+    return matrix + torch.outer(rest, rest) / denominator
 
 
 def _bounded(step: Tensor) -> Tensor:
