@@ -101,6 +101,7 @@ from seqmodels.hmm.penalised_terms import (
     terms_arrays,
     terms_from_arrays,
     terms_table,
+    warn_of_terms,
     with_intervals,
 )
 from seqmodels.hmm.profile_likelihood import profile_interval
@@ -504,6 +505,7 @@ class HiddenChainModel(SequenceModel):
         maximum = marginal.maximise(torch.zeros(objective.coordinates.n, dtype=torch.float64))
         self.parameters_ = objective.coordinates.at(maximum.u)[0].detached()
         self._terms_table = terms_table(blocks, maximum, emission, scale, self._names_of_features())
+        warn_of_terms(self._terms_table, maximum)
         self.converged_ = self.converged_ and maximum.converged
         last = self.history_.iloc[-1]
         value, _ = exact.value_and_gradient(maximum.u)

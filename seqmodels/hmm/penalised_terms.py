@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.hmm.coordinates import Coordinates
 from seqmodels.hmm.corpus import Corpus
 from seqmodels.hmm.emissions import Emission
@@ -204,6 +205,34 @@ def terms_table(
         rows.append((NAMES[block.term.part], state, feature, block.term.label, sd, edf + len(block.term.linear)))
     columns = zip(*rows, strict=True) if rows else ((),) * len(COLUMNS)
     return terms_from_arrays(dict(zip(COLUMNS, map(list, columns), strict=True)))
+
+
+def warn_of_terms(terms: pd.DataFrame, maximum: Maximum) -> None:
+    """Warn of terms whose standard deviation is at its upper bound, and of those whose likelihood is flat.
+
+    Args:
+        terms: the table, as ``terms_table`` returns it.
+        maximum: the maximum of the marginal likelihood.
+    """
+    for which, what in (
+        (maximum.is_largest, f"is at its upper bound, {LARGEST_SD:g} on the scale of the linear predictor"),
+        (maximum.is_flat, "is not determined by the data, because their marginal likelihood hardly depends on it"),
+    ):
+        rows = terms[which.numpy()]
+        if len(rows):
+            named = ", ".join(f"{row['term']} of {regression_in_words(row)}" for row in rows.to_dict("records"))
+            warn_caller(
+                f"the standard deviation of {named} {what}; leave the term out, or pass more groups or longer sequences"
+            )
+
+
+def regression_in_words(row: dict[Any, Any]) -> str:
+    """Return the regression of a row of the table of terms in words, such as "transitions from state 0 to state 1"."""
+    if row["part"] == NAMES["transition"]:
+        return f"transitions from state {row['state']} to state {row['feature']}"
+    if row["part"] == NAMES["start"]:
+        return f"first state {row['state']}"
+    return f"emissions of state {row['state']} and feature {row['feature']!r}"
 
 
 def encoded_sds(terms: pd.DataFrame, blocks: Sequence[Block], emission: Emission, scale: Tensor) -> list[float]:

@@ -30,7 +30,7 @@ from seqmodels.hmm.emissions.newton import uphill
 FIRST_SHARE = 1.0  # first precision of a block, relative to the information of its coefficients
 LARGEST = 1e7  # of a precision relative to the information: no effects
 LEAST_INFORMATION = 1.0  # counted for a coefficient, that of one observation of which one unit is the width
-FLAT = 10.0  # precision relative to the information from which on V changes so little that no search starts there
+FLAT = 10.0  # precision relative to the information from which on V is nearly linear in the variance
 NEGLIGIBLE = 0.1  # nats that V changes with a variance; less is flat
 WEAK = 1e-4  # precision of the prior of unpenalised numbers: a standard deviation of 100 log-odds or widths of a density
 LONGEST = 4.0  # first half width of the box of a step: standard errors of φ up to 1, and log-precisions
@@ -173,14 +173,17 @@ class MarginalLikelihood:
         scale = torch.stack([diagonal[block].abs().mean() for block in self.blocks]).clamp(min=LEAST_INFORMATION)
         low = -2 * self.largest.log()
         high = torch.maximum((scale * LARGEST).log(), low)
-        bounds = low, high, (scale * FLAT).log().clamp(low, high)
+        spread = Spread(low, high, (scale * FLAT).log().clamp(low, high))
         phi, log_precision = u[self.outer], (scale * FIRST_SHARE).log().clamp(low, high)
         at = self._maximum_over(self.inner, u, log_precision, at)
-        last, radius, converged = self._value(at, log_precision), 1.0, False
+        while not np.isfinite(last := self._value(at, log_precision)) and bool((log_precision < high).any()):
+            log_precision = (log_precision + LONGEST).minimum(high)
+            at = self._maximum_over(self.inner, u, log_precision, at)
+        radius, converged = 1.0, False
         correction: Correction | None = None
         of_last: Tensor | None = None  # the gradient of V at the last point
-        for _ in range(MOST_MODELS):
-            model = self._maximum_of_model(at, phi, log_precision, bounds, correction, radius)
+        for _ in range(MOST_MODELS if np.isfinite(last) else 0):
+            model = self._maximum_of_model(at, phi, log_precision, spread, correction, radius)
             step = torch.cat([model.phi - phi, model.log_precision - log_precision])
             is_near = self._length(at, step, log_precision) < NEAR
             outer = torch.cat([model.phi, model.log_precision])
@@ -201,18 +204,18 @@ class MarginalLikelihood:
                 if radius < LEAST_RADIUS:
                     break
             if (has_gained and correction is not None) or (correction is None and (is_near or not has_gained)):
-                gradient = self._gradient(at, log_precision)
-                lacking = gradient - self._model(at, phi, log_precision)[1]
+                gradient, now, n = self._gradient(at, log_precision), torch.cat([phi, log_precision]), len(phi)
+                lacking = spread.gradient(gradient - self._model(at, phi, log_precision)[1], now)
                 if correction is None:
                     curvature = torch.zeros(len(outer), len(outer), dtype=torch.float64)
                 else:
                     assert of_last is not None
-                    there = of_last - self._model(at, before[: len(phi)], before[len(phi) :])[1] - lacking
-                    back = self._distance(before, outer, bounds[2])
+                    there = spread.gradient(of_last - self._model(at, before[:n], before[n:])[1], before) - lacking
+                    back = spread.of(before) - spread.of(now)
                     curvature = symmetric_rank_one(correction.curvature, back, there)
                 correction, of_last = Correction(lacking, curvature), gradient
         information, edf = at.information + torch.diag(self.precision(log_precision)), self._edf(at, log_precision)
-        is_flat = self._is_flat(at, phi, log_precision, bounds[:2])
+        is_flat = self._is_flat(at, phi, log_precision, (low, high))
         is_largest = log_precision < low + AT_BOUND
         return Maximum(at.u, log_precision, last, information, edf, converged, is_largest & ~is_flat, is_flat)
 
@@ -439,7 +442,7 @@ class MarginalLikelihood:
         at: Expansion,
         phi: Tensor,
         log_precision: Tensor,
-        bounds: tuple[Tensor, Tensor, Tensor],
+        spread: Spread,
         correction: Correction | None,
         radius: float,
     ) -> ModelMaximum:
@@ -449,32 +452,28 @@ class MarginalLikelihood:
             at: the expansion.
             phi: the φ to start from.
             log_precision: the log-precisions to start from, ``(B,)``.
-            bounds: smallest and largest log-precisions, and the largest to start from.
+            spread: scale of the log-precisions, with their bounds.
             correction: the quadratic function, or None.
-            radius: size of the box around φ and log λ in which V is maximised, relative to ``LONGEST``. V is flat for
-                precisions above the largest to start from, so that distances between these do not count.
+            radius: half width of the box around φ and the spreads in which V is maximised, relative to ``LONGEST``.
         """
         from scipy.optimize import minimize
 
-        centre = torch.cat([phi, log_precision])
-        units, n, (low, high, flat) = self._units(at), len(phi), bounds
-        near_zero = torch.minimum(log_precision, flat)
-        width = radius * LONGEST
-        low = torch.maximum(low, near_zero - width)
-        high = torch.where(near_zero + width >= flat, high, near_zero + width)
-        start = torch.cat([torch.zeros_like(phi), near_zero])
+        units, n = self._units(at), len(phi)
+        centre = spread.of(torch.cat([phi, log_precision]))
+        lowest, highest = spread.ends
+        low, high = torch.maximum(lowest, centre[n:] - (width := radius * LONGEST)), highest.minimum(centre[n:] + width)
+        start = torch.cat([torch.zeros_like(phi), centre[n:]])
 
         def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
             moved = torch.as_tensor(numbers)
-            change = units @ moved[:n]
-            value, gradient = self._model(at, phi + change, moved[n:])
+            outer = torch.cat([phi + units @ moved[:n], spread.log_precision(moved[n:])])
+            value, gradient = self._model(at, outer[:n], outer[n:])
+            gradient = spread.gradient(gradient, outer)
             if correction is not None:
-                outer = torch.cat([phi + change, moved[n:]])
-                there = self._distance(outer, centre, flat)
-                by_outer = correction.gradient + correction.curvature @ there
-                value += float(0.5 * there @ (correction.gradient + by_outer))
-                by_outer[n:] = by_outer[n:].where(moved[n:] <= flat, 0.0)
-                gradient = gradient + by_outer
+                step = torch.cat([units @ moved[:n], moved[n:] - centre[n:]])
+                by_step = correction.gradient + correction.curvature @ step
+                value += float(0.5 * step @ (correction.gradient + by_step))
+                gradient = gradient + by_step
             return -value, -torch.cat([units.T @ gradient[:n], gradient[n:]]).numpy()
 
         result = minimize(
@@ -486,16 +485,46 @@ class MarginalLikelihood:
             options={"ftol": 1e-13, "gtol": 1e-4, "maxiter": MOST_SEARCH},
         )
         moved = torch.as_tensor(result.x)
-        gain = loss(torch.cat([torch.zeros_like(phi), log_precision]).numpy())[0] - float(result.fun)
-        length = torch.cat([moved[:n], moved[n:].minimum(flat) - near_zero]).abs().max() / LONGEST
-        at_end = torch.cat([moved[:n].abs() >= width, moved[n:] <= near_zero - width, moved[n:] == near_zero + width])
-        return ModelMaximum(phi + units @ moved[:n], moved[n:], gain, float(length), not bool(at_end.any()))
+        gain, length = loss(start.numpy())[0] - float(result.fun), float((moved - start).abs().max())
+        is_inside = not bool(((moved - start).abs() >= (1 - 1e-9) * width).any())
+        return ModelMaximum(phi + units @ moved[:n], spread.log_precision(moved[n:]), gain, length / LONGEST, is_inside)
 
-    def _distance(self, outer: Tensor, centre: Tensor, flat: Tensor) -> Tensor:
-        """Return the distance of φ and log λ from a centre, in which log-precisions above ``flat (B,)`` count as it."""
-        n = len(self.outer)
-        of_precision = torch.minimum(outer[n:], flat) - torch.minimum(centre[n:], flat)
-        return torch.cat([outer[:n] - centre[:n], of_precision])
+
+class Spread(NamedTuple):
+    """A scale of the spread of the coefficients of B blocks, on which V is smooth where a variance vanishes.
+
+    It is a multiple of the variance where that is small, ``exp(flat - log λ)``, and ``1 + flat - log λ`` from 1 on.
+
+    Attributes:
+        low: smallest log-precision of each block, ``(B,)``.
+        high: largest log-precision, ``(B,)``.
+        flat: log-precision at which the scale changes, ``(B,)``.
+    """
+
+    low: Tensor
+    high: Tensor
+    flat: Tensor
+
+    def of(self, outer: Tensor) -> Tensor:
+        """Return ``outer (F + B,)``, numbers φ and then log-precisions, with spreads in place of the latter."""
+        n = len(outer) - len(self.flat)
+        above = self.flat - outer[n:]
+        return torch.cat([outer[:n], torch.where(above > 0, 1 + above, above.clamp(max=0).exp())])
+
+    def log_precision(self, spread: Tensor) -> Tensor:
+        """Return the log-precisions of blocks, ``(B,)``, given their spreads."""
+        each = torch.where(spread > 1, self.flat + 1 - spread, self.flat - spread.clamp(max=1.0).log())
+        return each.clamp(self.low, self.high)
+
+    def gradient(self, gradient: Tensor, outer: Tensor) -> Tensor:
+        """Return a gradient by φ and spreads, given that by φ and log-precisions, ``(F + B,)``, at ``outer (F + B,)``."""
+        n = len(outer) - len(self.flat)
+        return torch.cat([gradient[:n], -gradient[n:] / self.of(outer)[n:].clamp(max=1.0)])
+
+    @property
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Smallest and largest spread of each block."""
+        return self.of(self.high), self.of(self.low)
 
 
 def symmetric_rank_one(matrix: Tensor, step: Tensor, change: Tensor) -> Tensor:
