@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STEP = 1e-2  # of the differences of the gradient of the marginal likelihood
+NO_EFFECTS = 1e-4  # effective degrees of freedom of a term that has vanished
 LARGEST_SD = 10.0  # of a term: effects of one such deviation multiply odds by 22,000, and no data distinguish more
 NAMES = {"transition": "transitions", "emission": "emissions", "start": "first_state"}  # as in ChainInputEffects
 COLUMNS: dict[str, Any] = {
@@ -277,17 +278,57 @@ def errors_of_log_sds(marginal: MarginalLikelihood, log_precision: Tensor) -> Te
     return errors.where(information.is_identified(of_log_sd), torch.inf)
 
 
-def with_intervals(terms: pd.DataFrame, errors: Tensor, level: float) -> pd.DataFrame:
+def has_vanished(terms: pd.DataFrame, blocks: Sequence[Block]) -> list[bool]:
+    """Return whether the standard deviation of each block is estimated as zero, from the table of terms.
+
+    It then is at the smallest value that the fit tries, where the effects have less than ``NO_EFFECTS`` degrees of
+    freedom.
+    """
+    return [
+        edf - len(block.term.linear) < NO_EFFECTS for edf, block in zip(terms["edf"].tolist(), blocks, strict=True)
+    ]
+
+
+def vanished_slopes(
+    terms: pd.DataFrame, blocks: Sequence[Block], emission: Emission
+) -> frozenset[tuple[str, tuple[int, ...]]]:
+    """Return name and index, as ``Estimate`` has them, of the slopes of terms that vanish, from the table of terms."""
+    names = {"transition": "transition_slopes", "emission": "emission_slopes", "start": "initial_slopes"}
+    slopes = set()
+    for block, is_zero in zip(blocks, has_vanished(terms, blocks), strict=True):
+        index = block.index
+        if block.term.part == "emission":
+            index = index[0], regressed_columns(emission).places.index(index[1])
+        slopes |= {(names[block.term.part], (*index, column)) for column in block.term.columns if is_zero}
+    return frozenset(slopes)
+
+
+def with_intervals(
+    terms: pd.DataFrame, blocks: Sequence[Block], marginal: MarginalLikelihood, sds: Sequence[float], level: float
+) -> pd.DataFrame:
     """Return the table of terms with a standard error and an interval of each standard deviation.
 
     Args:
         terms: the table, as ``terms_table`` returns it.
-        errors: standard errors of the logarithms of the standard deviations, ``(B,)``.
+        blocks: the blocks of coefficients, in the order of its rows.
+        marginal: the marginal likelihood, of numbers that are zero at its maximum.
+        sds: standard deviations of the coefficients of each block in encoded units.
         level: probability with which an interval is to contain the true value.
     """
-    raw = terms["sd"].to_numpy() * errors.numpy()
-    ends = [wald_interval(*each, "log", level) for each in zip(terms["sd"], raw.tolist(), strict=True)]
-    return terms.assign(standard_error=raw, ci_low=[low for low, _ in ends], ci_high=[high for _, high in ends])
+    from scipy.stats import chi2
+
+    log_precision, is_zero, ends = log_precisions(blocks, sds), has_vanished(terms, blocks), []
+    errors = np.full(len(terms), np.nan)
+    if not all(is_zero):
+        of_logs = errors_of_log_sds(marginal, log_precision).numpy()
+        errors = np.where(is_zero, np.nan, terms["sd"].to_numpy() * of_logs)
+    for i, (sd, error) in enumerate(zip(terms["sd"].tolist(), errors.tolist(), strict=True)):
+        if is_zero[i]:
+            largest = marginal.largest_likely(log_precision, i, float(chi2.ppf(level, 1)) / 2)
+            ends.append((0.0, largest * blocks[i].unit * sd / sds[i]))  # the last factor is from encoded to raw units
+        else:
+            ends.append(wald_interval(sd, error, "log", level))
+    return terms.assign(standard_error=errors, ci_low=[low for low, _ in ends], ci_high=[high for _, high in ends])
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ MOST_HESSIANS = 30  # of the search for the inner numbers
 HALVINGS = 8  # of a step that does not raise V
 DECREMENT = 1e-12  # twice what Newton's method can still gain, in nats, where the inner numbers have converged
 LEAST_EDF = -0.1  # of a block: with less its posterior is wider than its prior, and Laplace's approximation has poles
+BRACKET, LOG_ACCURACY = 1.5, 1e-3  # of the logarithm of a standard deviation, in the search for a value of V
 AT_BOUND = 0.1  # of a log-precision
 ROUNDING = 1e-9  # the same, where steps no longer make it smaller
 CONTRACTION = 0.3  # of the decrement by a step with the last Hessian, at least; else a new one is computed
@@ -166,15 +167,24 @@ class MarginalLikelihood:
         is_outer[self.inner] = False
         return is_outer.nonzero()[:, 0]
 
-    def maximise(self, u: Tensor) -> Maximum:
-        """Return the maximum of V, starting from the numbers ``u (P,)``."""
+    def maximise(self, u: Tensor, start: Tensor | None = None, held: tuple[int, float] | None = None) -> Maximum:
+        """Return the maximum of V.
+
+        Args:
+            u: numbers to start from, ``(P,)``.
+            start: log-precisions to start from, ``(B,)``; None for those of ``FIRST_SHARE``.
+            held: number of a block and the log-precision that it keeps; None to maximise over all.
+        """
         at = self._expanded(u)
         diagonal = at.information.diagonal()
         scale = torch.stack([diagonal[block].abs().mean() for block in self.blocks]).clamp(min=LEAST_INFORMATION)
         low = -2 * self.largest.log()
         high = torch.maximum((scale * LARGEST).log(), low)
+        if held is not None:
+            low[held[0]] = high[held[0]] = held[1]
         spread = Spread(low, high, (scale * FLAT).log().clamp(low, high))
-        phi, log_precision = u[self.outer], (scale * FIRST_SHARE).log().clamp(low, high)
+        log_precision = (scale * FIRST_SHARE).log() if start is None else start
+        phi, log_precision = u[self.outer], log_precision.clamp(low, high)
         at = self._maximum_over(self.inner, u, log_precision, at)
         while not np.isfinite(last := self._value(at, log_precision)) and bool((log_precision < high).any()):
             log_precision = (log_precision + LONGEST).minimum(high)
@@ -256,6 +266,34 @@ class MarginalLikelihood:
         for block, value in zip(self.blocks, log_precision.exp(), strict=True):
             each[block] = value
         return each
+
+    def largest_likely(self, log_precision: Tensor, i: int, fall: float) -> float:
+        """Return the largest standard deviation of block i at which V, maximised over all else, has not fallen too far.
+
+        It is infinite if V is as large at the bound of the deviation.
+
+        Args:
+            log_precision: log-precisions of the blocks at the maximum of V, where the numbers are zero, ``(B,)``.
+            i: the block.
+            fall: nats by which V may fall from its maximum.
+        """
+        from scipy.optimize import brentq
+
+        u, found = torch.zeros_like(self.base), {}
+
+        def left(log_sd: float) -> float:
+            if log_sd not in found:
+                found[log_sd] = self.maximise(u, log_precision, (i, -2 * log_sd)).value
+            return found[log_sd] - found[zero] + fall
+
+        zero, bound = -0.5 * float(log_precision[i]), float(self.largest[i].log())
+        left(zero)
+        high = zero
+        while left(high) > 0:
+            if high == bound:
+                return np.inf
+            low, high = high, min(high + BRACKET, bound)
+        return float(np.exp(brentq(left, low, high, xtol=LOG_ACCURACY)))
 
     # -- the penalised likelihood ----------------------------------------------------------------------------
 
