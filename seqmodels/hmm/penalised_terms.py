@@ -284,9 +284,7 @@ def has_vanished(terms: pd.DataFrame, blocks: Sequence[Block]) -> list[bool]:
     It then is at the smallest value that the fit tries, where the effects have less than ``NO_EFFECTS`` degrees of
     freedom.
     """
-    return [
-        edf - len(block.term.linear) < NO_EFFECTS for edf, block in zip(terms["edf"].tolist(), blocks, strict=True)
-    ]
+    return [edf - len(block.term.linear) < NO_EFFECTS for edf, block in zip(terms["edf"].tolist(), blocks, strict=True)]
 
 
 def vanished_slopes(

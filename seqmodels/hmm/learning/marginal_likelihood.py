@@ -32,7 +32,9 @@ LARGEST = 1e7  # of a precision relative to the information: no effects
 LEAST_INFORMATION = 1.0  # counted for a coefficient, that of one observation of which one unit is the width
 FLAT = 10.0  # precision relative to the information from which on V is nearly linear in the variance
 NEGLIGIBLE = 0.1  # nats that V changes with a variance; less is flat
-WEAK = 1e-4  # precision of the prior of unpenalised numbers: a standard deviation of 100 log-odds or widths of a density
+WEAK = (
+    1e-4  # precision of the prior of unpenalised numbers: a standard deviation of 100 log-odds or widths of a density
+)
 LONGEST = 4.0  # first half width of the box of a step: standard errors of φ up to 1, and log-precisions
 LEAST_RADIUS = 1e-4  # of the box, relative to its first, at which no step raises V
 SHORTEST, LEAST_COSINE = 1e-2, 0.1  # of a step from which the curvature of the correction is learned
@@ -229,9 +231,7 @@ class MarginalLikelihood:
         is_largest = log_precision < low + AT_BOUND
         return Maximum(at.u, log_precision, last, information, edf, converged, is_largest & ~is_flat, is_flat)
 
-    def _is_flat(
-        self, at: Expansion, phi: Tensor, log_precision: Tensor, bounds: tuple[Tensor, Tensor]
-    ) -> Tensor:
+    def _is_flat(self, at: Expansion, phi: Tensor, log_precision: Tensor, bounds: tuple[Tensor, Tensor]) -> Tensor:
         """Return a mask of the blocks on whose precision V of the expansion does not depend, ``(B,)``.
 
         Args:
@@ -349,9 +349,7 @@ class MarginalLikelihood:
             factor, failed = torch.linalg.cholesky_ex(matrix)
             while True:
                 step = (
-                    uphill(matrix, gradient)
-                    if int(failed)
-                    else torch.cholesky_solve(gradient[:, None], factor)[:, 0]
+                    uphill(matrix, gradient) if int(failed) else torch.cholesky_solve(gradient[:, None], factor)[:, 0]
                 )
                 decrement = float(gradient @ step)
                 is_slow = not decrement < CONTRACTION * before
@@ -503,7 +501,7 @@ class MarginalLikelihood:
         start = torch.cat([torch.zeros_like(phi), centre[n:]])
 
         def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
-            moved = torch.as_tensor(numbers)
+            moved = torch.tensor(numbers)
             outer = torch.cat([phi + units @ moved[:n], spread.log_precision(moved[n:])])
             value, gradient = self._model(at, outer[:n], outer[n:])
             gradient = spread.gradient(gradient, outer)
@@ -522,7 +520,7 @@ class MarginalLikelihood:
             bounds=[*[(-width, width)] * n, *zip(low.tolist(), high.tolist(), strict=True)],
             options={"ftol": 1e-13, "gtol": 1e-4, "maxiter": MOST_SEARCH},
         )
-        moved = torch.as_tensor(result.x)
+        moved = torch.tensor(result.x)
         gain, length = loss(start.numpy())[0] - float(result.fun), float((moved - start).abs().max())
         is_inside = not bool(((moved - start).abs() >= (1 - 1e-9) * width).any())
         return ModelMaximum(phi + units @ moved[:n], spread.log_precision(moved[n:]), gain, length / LONGEST, is_inside)
@@ -555,7 +553,10 @@ class Spread(NamedTuple):
         return each.clamp(self.low, self.high)
 
     def gradient(self, gradient: Tensor, outer: Tensor) -> Tensor:
-        """Return a gradient by φ and spreads, given that by φ and log-precisions, ``(F + B,)``, at ``outer (F + B,)``."""
+        """Return a gradient by φ and spreads, given that by φ and log-precisions, ``(F + B,)``.
+
+        ``outer (F + B,)`` are the φ and log-precisions at which it is.
+        """
         n = len(outer) - len(self.flat)
         return torch.cat([gradient[:n], -gradient[n:] / self.of(outer)[n:].clamp(max=1.0)])
 
@@ -568,8 +569,8 @@ class Spread(NamedTuple):
 def symmetric_rank_one(matrix: Tensor, step: Tensor, change: Tensor) -> Tensor:
     """Return the symmetric matrix nearest to ``matrix (n, n)`` by rank one that takes a step to a change.
 
-    It is the SR1 update (Nocedal and Wright 2006, *Numerical Optimisation*, section 6.2). Where its denominator is small,
-    or the step so short that the change is rounding, the matrix stays.
+    It is the SR1 update (Nocedal and Wright 2006, *Numerical Optimisation*, section 6.2). Where its denominator is
+    small, or the step so short that the change is rounding, the matrix stays.
 
     Args:
         matrix: a symmetric matrix.
