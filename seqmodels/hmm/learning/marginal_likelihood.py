@@ -11,8 +11,14 @@ likelihood, with all coefficients of the regressions it is restricted maximum li
 
 Where ``l`` is quadratic, V is that of a linear mixed model, which costs no pass over the data. So V is maximised by a
 sequence of such models, with ``l`` expanded at the last maximum (penalised quasi-likelihood, Breslow and Clayton
-1993). Their V lacks the change of ``log|H_II|`` with u, so a linear function of φ and log λ is added that makes its
-gradient that of V: where the sequence ends, V has its maximum.
+1993), each within a box that shrinks where V does not rise as its model does (Nocedal and Wright 2006, *Numerical
+Optimisation*, chapter 4). Their V lacks the change of ``log|H_II|`` with u, so a quadratic function of φ and the spreads
+is added that makes its gradient that of V here and at the point before: where the sequence ends, V has its maximum.
+
+Where data are few, V may have no maximum. Log-odds of events that never happen go to infinity, where the information of
+integrated numbers vanishes, so that V does not end to rise: they have a weak normal prior. Standard deviations have an
+upper bound. And where the mode of coefficients is about to split into two, ``|H_II|`` vanishes and V is infinite, though
+the integral is not: there the posterior of a block is wider than its prior, and such points do not count.
 """
 
 from __future__ import annotations
