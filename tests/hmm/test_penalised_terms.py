@@ -18,7 +18,7 @@ import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
 from seqmodels.hmm import ChainInputEffects, RandomEffect, Smooth
 from seqmodels.hmm.learning.marginal_likelihood import MarginalLikelihood, Maximum
-from seqmodels.hmm.observed_information import ExactObjective
+from seqmodels.hmm.observed_information import ExactObjective, Places
 from seqmodels.hmm.penalised_terms import exact_objective, marginal_likelihood
 from seqmodels.hmm.standard_errors import FitObjective, hessian
 
@@ -259,6 +259,23 @@ def objectives(model: sm.HMM) -> tuple[FitObjective, ExactObjective, MarginalLik
     corpus = chain.corpus(examples, emission, torch.device("cpu"), torch.float64)
     exact = exact_objective(objective, emission, corpus, chain.inputs.n_inputs)
     return objective, exact, marginal_likelihood(exact, chain.inputs, restricted=True)[0]
+
+
+def test_coefficients_of_equal_columns_act_by_their_sum() -> None:
+    none, one = torch.full((2, 3), -1), torch.ones(2, 1, 3, dtype=torch.float64)
+    transition = torch.tensor([[[-1] * 3, [0, 1, 2]], [[3, 4, -1], [-1] * 3]])
+    table = torch.tensor([[[5, 6, -1]], [[7, -1, 8]]])
+    places = Places(none, transition, table, one)
+    columns, used, sums, merged = places.merged(torch.tensor([0, 0, 1]))  # the first two columns are equal
+    assert columns.tolist() == [0, 0, 1]
+    assert used.tolist() == list(range(9))
+    assert sums.tolist() == [0, 0, 1, 2, 2, 3, 3, 4, 5]
+    assert merged.transition.tolist() == [[[-1] * 2, [0, 1]], [[2, -1], [-1] * 2]]
+    assert merged.table.tolist() == [[[3, -1]], [[4, 5]]]
+    tied = torch.tensor([[[5, 6, -1]], [[7, 6, 8]]])  # number 6 acts in both states, 5 and 7 in one each
+    columns, used, sums, merged = Places(none, transition, tied, one).merged(torch.tensor([0, 0, 1]))
+    assert columns.tolist() == [0, 1, 2]
+    assert torch.equal(merged.table, tied)
 
 
 def test_the_information_is_minus_the_hessian() -> None:

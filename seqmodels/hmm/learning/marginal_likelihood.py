@@ -12,12 +12,12 @@ likelihood, with all coefficients of the regressions it is restricted maximum li
 Where ``l`` is quadratic, V is that of a linear mixed model, which costs no pass over the data. So V is maximised by a
 sequence of such models, with ``l`` expanded at the last maximum (penalised quasi-likelihood, Breslow and Clayton
 1993), each within a box that shrinks where V does not rise as its model does (Nocedal and Wright 2006, *Numerical
-Optimisation*, chapter 4). Their V lacks the change of ``log|H_II|`` with u, so a quadratic function of φ and the spreads
-is added that makes its gradient that of V here and at the point before: where the sequence ends, V has its maximum.
+Optimisation*, chapter 4). Their V lacks the change of ``log|H_II|`` with u, so a quadratic function of φ and spreads is
+added that makes its gradient that of V here and at the point before: where the sequence ends, V has its maximum.
 
 Where data are few, V may have no maximum. Log-odds of events that never happen go to infinity, where the information of
 integrated numbers vanishes, so that V does not end to rise: they have a weak normal prior. Standard deviations have an
-upper bound. And where the mode of coefficients is about to split into two, ``|H_II|`` vanishes and V is infinite, though
+upper bound. And where the mode of coefficients is about to split into two, ``|H_II|`` vanishes and V is infinite, but
 the integral is not: there the posterior of a block is wider than its prior, and such points do not count.
 """
 
@@ -38,9 +38,7 @@ LARGEST = 1e7  # of a precision relative to the information: no effects
 LEAST_INFORMATION = 1.0  # counted for a coefficient, that of one observation of which one unit is the width
 FLAT = 10.0  # precision relative to the information from which on V is nearly linear in the variance
 NEGLIGIBLE = 0.1  # nats that V changes with a variance; less is flat
-WEAK = (
-    1e-4  # precision of the prior of unpenalised numbers: a standard deviation of 100 log-odds or widths of a density
-)
+WEAK = 1e-4  # precision of the prior of unpenalised numbers: a deviation of 100 log-odds or widths of a density
 LONGEST = 4.0  # first half width of the box of a step: standard errors of φ up to 1, and log-precisions
 LEAST_RADIUS = 1e-4  # of the box, relative to its first, at which no step raises V
 SHORTEST, LEAST_COSINE = 1e-2, 0.1  # of a step from which the curvature of the correction is learned

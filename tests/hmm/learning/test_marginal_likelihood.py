@@ -113,7 +113,13 @@ def test_groups_that_are_separated_bring_the_deviation_to_its_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("y", "n", "flat"), [([0, 0, 0], [0] * 3, True), ([0] * 4, [10] * 4, True), ([2, 9], [12] * 2, False)]
+    ("y", "n", "flat"),
+    [
+        ([0, 0, 0], [0] * 3, True),
+        ([0] * 4, [10] * 4, True),
+        ([2, 9], [12] * 2, False),
+        ([5, 6, 5, 6, 5], [12] * 5, False),
+    ],
 )
 def test_a_deviation_is_flat_where_zero_and_the_bound_are_as_likely(y: list[float], n: list[float], flat: bool) -> None:
     found = maximum(y, n)
