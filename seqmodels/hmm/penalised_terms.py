@@ -138,9 +138,9 @@ def marginal_likelihood(
         if part == "emission":
             intercepts = intercepts[:, regressed_columns(emission).places]
         inner += [of_part[of_part >= 0], intercepts[intercepts >= 0]]
-    of_blocks, inside = [block.places for block in coefficients.blocks], torch.unique(torch.cat(inner))
+    of_blocks, integrated = [block.places for block in coefficients.blocks], torch.unique(torch.cat(inner))
     base, weak = coefficients.base.clone(), torch.zeros_like(coefficients.base)
-    weak[inside] = WEAK
+    weak[integrated] = WEAK
     weak[torch.cat(of_blocks)] = 0.0
     for name, at in objective.coordinates.bases.items():
         if name in SLOPES.values():
@@ -151,7 +151,7 @@ def marginal_likelihood(
         if name != "table":
             weak[places[name][is_free]] = WEAK
     return MarginalLikelihood(
-        objective, of_blocks, inside, base, weak, largest_sds(coefficients.blocks, objective)
+        objective, of_blocks, integrated, base, weak, largest_sds(coefficients.blocks, objective)
     ), coefficients.blocks
 
 

@@ -188,7 +188,7 @@ class MarginalLikelihood:
         high = torch.maximum((scale * LARGEST).log(), low)
         if held is not None:
             low[held[0]] = high[held[0]] = held[1]
-        spread = Spread(low, high, (scale * FLAT).log().clamp(low, high))
+        spread = VarianceScale(low, high, (scale * FLAT).log().clamp(low, high))
         log_precision = (scale * FIRST_SHARE).log() if start is None else start
         phi, log_precision = u[self.outer], log_precision.clamp(low, high)
         at = self._maximum_over(self.inner, u, log_precision, at)
@@ -283,12 +283,12 @@ class MarginalLikelihood:
         """
         from scipy.optimize import brentq
 
-        u, found = torch.zeros_like(self.base), {}
+        u, values = torch.zeros_like(self.base), {}
 
         def left(log_sd: float) -> float:
-            if log_sd not in found:
-                found[log_sd] = self.maximise(u, log_precision, (i, -2 * log_sd)).value
-            return found[log_sd] - found[zero] + fall
+            if log_sd not in values:
+                values[log_sd] = self.maximise(u, log_precision, (i, -2 * log_sd)).value
+            return values[log_sd] - values[zero] + fall
 
         zero, bound = -0.5 * float(log_precision[i]), float(self.largest[i].log())
         left(zero)
@@ -482,7 +482,7 @@ class MarginalLikelihood:
         at: Expansion,
         phi: Tensor,
         log_precision: Tensor,
-        spread: Spread,
+        spread: VarianceScale,
         correction: Correction | None,
         radius: float,
     ) -> ModelMaximum:
@@ -530,7 +530,7 @@ class MarginalLikelihood:
         return ModelMaximum(phi + units @ moved[:n], spread.log_precision(moved[n:]), gain, length / LONGEST, is_inside)
 
 
-class Spread(NamedTuple):
+class VarianceScale(NamedTuple):
     """A scale of the spread of the coefficients of B blocks, on which V is smooth where a variance vanishes.
 
     It is a multiple of the variance where that is small, ``exp(flat - log λ)``, and ``1 + flat - log λ`` from 1 on.

@@ -14,7 +14,7 @@ from seqmodels.hmm.learning.marginal_likelihood import (
     WEAK,
     MarginalLikelihood,
     Maximum,
-    Spread,
+    VarianceScale,
     symmetric_rank_one,
 )
 
@@ -160,7 +160,7 @@ class Moved:
 
 def test_the_spread_is_a_variance_near_zero_and_minus_a_log_precision_beyond() -> None:
     flat = torch.tensor([2.0, 2.0, 2.0], dtype=torch.float64)
-    spread, outer = Spread(flat - 9, flat + 9, flat), torch.tensor([0.3, 8.0, 2.5, -1.0], dtype=torch.float64)
+    spread, outer = VarianceScale(flat - 9, flat + 9, flat), torch.tensor([0.3, 8.0, 2.5, -1.0], dtype=torch.float64)
     np.testing.assert_allclose(spread.of(outer), [0.3, np.exp(-6), np.exp(-0.5), 4.0])
     np.testing.assert_allclose(spread.log_precision(spread.of(outer)[1:]), outer[1:])
     of_outer, step = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64), 1e-6
