@@ -83,7 +83,8 @@ class Places:
             for entry, column in (flat >= 0).nonzero().tolist():
                 size = 1.0 if unit is None else float(unit[entry, column])
                 acts.setdefault(int(flat[entry, column]), []).append((i, entry, int(columns[column]), size))
-        used, sums = sorted(acts), {}
+        used = sorted(acts)
+        sums: dict[tuple[tuple[int, int, int, float], ...], int] = {}
         number = [sums.setdefault(tuple(sorted(acts[each])), len(sums)) for each in used]
         moved = [torch.full((array[..., 0].numel(), n), -1) for array in arrays]
         unit = torch.ones(moved[2].shape, dtype=self.unit.dtype)
@@ -95,7 +96,9 @@ class Places:
                 if i == 2:
                     unit[entry, column] = size
         shaped = [each.view(*array.shape[:-1], n) for each, array in zip(moved, arrays, strict=True)]
-        return columns, torch.tensor(used), torch.tensor(number), Places(*shaped, unit.view(shaped[2].shape))
+        initial, transition, table = shaped
+        merged = Places(initial, transition, table, unit.view(table.shape))
+        return columns, torch.tensor(used), torch.tensor(number), merged
 
     @classmethod
     def of(cls, coordinates: Coordinates, n_inputs: int) -> Places:
