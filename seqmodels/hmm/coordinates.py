@@ -275,6 +275,11 @@ class Coordinates:
         return {name: numbers.unit for name, numbers in self._numbers.items()}
 
     @property
+    def bases(self) -> dict[str, Tensor]:
+        """The numbers at ``u = 0`` by name: logarithms of probabilities or rates, output parameters, and slopes."""
+        return {name: numbers.base for name, numbers in self._numbers.items()}
+
+    @property
     def n(self) -> int:
         """Number of unconstrained numbers, P, the length of ``u``."""
         return sum(int(numbers.free.sum()) for numbers in self._numbers.values())

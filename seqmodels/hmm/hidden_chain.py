@@ -93,14 +93,14 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.penalised_terms import (
     Coefficients,
     encoded_sds,
-    errors_of_log_sds,
     exact_objective,
-    log_precisions,
     marginal_likelihood,
     reordered_terms,
     terms_arrays,
     terms_from_arrays,
     terms_table,
+    vanished_slopes,
+    warn_of_terms,
     with_intervals,
 )
 from seqmodels.hmm.profile_likelihood import profile_interval
@@ -504,6 +504,7 @@ class HiddenChainModel(SequenceModel):
         maximum = marginal.maximise(torch.zeros(objective.coordinates.n, dtype=torch.float64))
         self.parameters_ = objective.coordinates.at(maximum.u)[0].detached()
         self._terms_table = terms_table(blocks, maximum, emission, scale, self._names_of_features())
+        warn_of_terms(self._terms_table, maximum)
         self.converged_ = self.converged_ and maximum.converged
         last = self.history_.iloc[-1]
         value, _ = exact.value_and_gradient(maximum.u)
@@ -1590,8 +1591,10 @@ class HiddenChainModel(SequenceModel):
             The lower and the upper end.
 
         Raises:
-            ValueError: there is no such parameter, or it is on a boundary or not identified; an end is not reached,
-                because the likelihood does not fall enough on that side; or ``standard_errors`` would raise it.
+            ValueError: there is no such parameter, or it is on a boundary or not identified; it is a coefficient of a
+                term whose standard deviation is estimated as zero, because it is then zero whatever the data; an end is
+                not reached, because the likelihood does not fall enough on that side; or ``standard_errors`` would
+                raise it.
 
         >>> from seqmodels import HMM, Poisson
         >>> x = [np.random.default_rng(0).poisson(4.0, (100, 1))]
@@ -1710,7 +1713,10 @@ class HiddenChainModel(SequenceModel):
             sds = encoded_sds(self._terms_table, coefficients.blocks, emission, scale)
             exact = self._exact(objective, examples)
             objective = replace(
-                objective, penalty=coefficients.penalty(sds), exact_information=lambda u: exact.derivatives(u)[2]
+                objective,
+                penalty=coefficients.penalty(sds),
+                exact_information=lambda u: exact.derivatives(u)[2],
+                vanished=vanished_slopes(self._terms_table, coefficients.blocks, emission),
             )
         return objective, shift, scale
 
@@ -1730,6 +1736,14 @@ class HiddenChainModel(SequenceModel):
         differences of exact gradients: with F such parameters and B rows it takes 2 (F + B) of them, which may take as
         long as the fit.
 
+        A standard deviation that is estimated as zero is on the boundary of its values, where no Hessian says how sure
+        it is. Its interval has every value at which the marginal likelihood, maximised over all other parameters, is
+        within ``q / 2`` nats of its maximum, where q is the quantile of χ² with one degree of freedom at ``level``. It
+        begins at zero. Were the true value zero, twice the difference would be zero with probability one half and χ²
+        otherwise (Self and Liang 1987, *Asymptotic properties of maximum likelihood estimators and likelihood ratio
+        tests under nonstandard conditions*), so that the interval then contains it more often than ``level`` says. It
+        takes some ten fits more.
+
         Args:
             X: list of the training sequences.
             y: list of their targets, or None.
@@ -1737,8 +1751,8 @@ class HiddenChainModel(SequenceModel):
 
         Returns:
             The rows and columns of ``terms_``, and the columns ``standard_error``, ``ci_low`` and ``ci_high`` of
-            ``sd``. The interval of a term that vanishes reaches from 0 to infinity, because on the scale of logarithms
-            the marginal likelihood is flat there: it says that the data are compatible with zero, and no more.
+            ``sd``. The error of a term that vanishes is NaN. The interval of a term reaches to infinity if the marginal
+            likelihood does not fall by so much up to the upper bound of a standard deviation.
 
         Raises:
             ValueError: ``input_effects`` has no terms; a sequence has a past.
@@ -1752,8 +1766,7 @@ class HiddenChainModel(SequenceModel):
         exact = self._exact(objective, examples)
         marginal, blocks = marginal_likelihood(exact, inputs, restricted=self.input_effects.restricted)
         sds = encoded_sds(self._terms_table, blocks, exact.emission, scale)
-        errors = errors_of_log_sds(marginal, log_precisions(blocks, sds))
-        return with_intervals(self.terms_, errors, level)
+        return with_intervals(self.terms_, blocks, marginal, sds, level)
 
     # -- the chain -----------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from seqmodels.observations import Observation
 
 NUMBERS_AT_ONCE = 1 << 23  # numbers of the scores of some steps that are held at once
 STEP = 1e-4  # of the differences of the gradient of the log-prior
-ALONG = 1e-2  # of the second differences of the gradient, in standard errors
+ALONG = 1e-2  # of the second differences of the gradient, in standard errors up to 1
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,45 @@ class Places:
         """Return the places of the coefficients of some of the 1 + C columns, ``columns (1 + C,)`` a mask."""
         return Places(*(each[..., columns] for each in (self.initial, self.transition, self.table, self.unit)))
 
-    def renumbered(self) -> tuple[Tensor, Places]:
-        """Return the p numbers that have a place, ``(p,)``, and the places among these."""
-        used = torch.unique(torch.cat([each[each >= 0] for each in (self.initial, self.transition, self.table)]))
-        number = torch.full((self.n + 1,), -1)
-        number[used] = torch.arange(len(used))
-        return used, Places(number[self.initial], number[self.transition], number[self.table], self.unit)
+    def merged(self, columns: Tensor) -> tuple[Tensor, Tensor, Tensor, Places]:
+        """Return the p numbers that have a place, which of q sums of them each is in, and the places of these sums.
+
+        Coefficients of columns of the design that are equal, such as an intercept and the effect of the one group of a
+        sequence, act by their sum alone.
+
+        Args:
+            columns: for each of the 1 + C columns the number of the distinct column that it equals, ``(1 + C,)``.
+
+        Returns:
+            The columns that count as distinct, as ``columns`` has them: all of them if some numbers act elsewhere too,
+            as those of tied states may. The numbers, ``(p,)``; for each the number of its sum, ``(p,)``; and the places
+            of distinct columns among the q sums.
+        """
+        n = int(columns.max()) + 1
+        acts: dict[int, list[tuple[int, int, int, float]]] = {}
+        arrays = self.initial, self.transition, self.table
+        for i, array in enumerate(arrays):
+            unit = self.unit.flatten(0, -2) if i == 2 else None
+            flat = array.flatten(0, -2)
+            for entry, column in (flat >= 0).nonzero().tolist():
+                size = 1.0 if unit is None else float(unit[entry, column])
+                acts.setdefault(int(flat[entry, column]), []).append((i, entry, int(columns[column]), size))
+        used = sorted(acts)
+        sums: dict[tuple[tuple[int, int, int, float], ...], int] = {}
+        number = [sums.setdefault(tuple(sorted(acts[each])), len(sums)) for each in used]
+        moved = [torch.full((array[..., 0].numel(), n), -1) for array in arrays]
+        unit = torch.ones(moved[2].shape, dtype=self.unit.dtype)
+        for each, total in zip(used, number, strict=True):
+            for i, entry, column, size in acts[each]:
+                if moved[i][entry, column] not in (-1, total):  # coefficients of one column that act elsewhere too
+                    return self.merged(torch.arange(len(columns)))
+                moved[i][entry, column] = total
+                if i == 2:
+                    unit[entry, column] = size
+        shaped = [each.view(*array.shape[:-1], n) for each, array in zip(moved, arrays, strict=True)]
+        initial, transition, table = shaped
+        merged = Places(initial, transition, table, unit.view(table.shape))
+        return columns, torch.tensor(used), torch.tensor(number), merged
 
     @classmethod
     def of(cls, coordinates: Coordinates, n_inputs: int) -> Places:
@@ -168,14 +201,13 @@ class ExactObjective:
         total = torch.zeros_like(u)
         for steps in self.steps:
             predicted = self._predicted(steps, u)
-            centre, n = predicted.posterior().value_and_gradient(self.places)[1], 0
+            centre = predicted.posterior().value_and_gradient(self.places)[1]
             for shift in steps.shifts(self.places, covariance):
-                for sign in (ALONG, -ALONG):
+                along = ALONG / max(1.0, shift.largest)
+                for sign in (along, -along):
                     shifted = predicted.shifted(shift, sign, self.emission.observation, steps.batch)
-                    total -= shifted.posterior().value_and_gradient(self.places)[1]
-                n += 2
-            total += n * centre
-        return total / ALONG**2
+                    total += (centre - shifted.posterior().value_and_gradient(self.places)[1]) / along**2
+        return total
 
     def _predicted(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> _Predicted:
         """Return the probabilities and densities of the steps of a batch.
@@ -237,6 +269,11 @@ class Shift:
     transition: Tensor
     table: Tensor | None
 
+    @property
+    def largest(self) -> float:
+        """Largest change of a logit, which is large along directions that the data do not determine."""
+        return max(float(self.initial.abs().max()), float(self.transition.abs().max()))
+
 
 @dataclass(frozen=True)
 class SequenceSteps:
@@ -244,15 +281,44 @@ class SequenceSteps:
 
     Attributes:
         rows: rows of its T steps among those of the batch, ``(T,)``.
-        is_read: columns of the design that are not zero at all of its steps, ``(1 + C,)``.
-        used: places of the p numbers that these columns have, ``(p,)``.
-        places: places of coefficients of these columns among the p numbers.
+        read: columns of the design that are not zero at all of its steps and differ from each other, ``(c,)``.
+        used: places of the p numbers that its probability depends on, ``(p,)``.
+        sums: for each of these numbers, which of q sums it is part of, ``(p,)``: the probability depends on these sums
+            alone, because some columns are equal at all of its steps.
+        places: places of coefficients of the columns ``read`` among the q sums.
     """
 
     rows: Tensor
-    is_read: Tensor
+    read: Tensor
     used: Tensor
+    sums: Tensor
     places: Places
+
+    @classmethod
+    def of(cls, rows: Tensor, design: Tensor, places: Places) -> SequenceSteps:
+        """Return the steps of a sequence.
+
+        Args:
+            rows: rows of its T steps among those of the batch, ``(T,)``.
+            design: their design, ``(T, 1 + C)``.
+            places: places of coefficients among all numbers.
+        """
+        is_read = (design != 0).any(0)
+        _, columns = torch.unique(design[:, is_read], dim=1, return_inverse=True)
+        columns, used, sums, merged = places.reading(is_read).merged(columns)
+        first = [int((columns == i).nonzero()[0]) for i in range(int(columns.max()) + 1)]
+        return cls(rows, is_read.nonzero()[first, 0], used, sums, merged)
+
+    @property
+    def n_sums(self) -> int:
+        """Number of the sums, q."""
+        return 1 + int(self.sums.max()) if len(self.sums) else 0
+
+    def covariance(self, covariance: Tensor) -> Tensor:
+        """Return the covariance of the q sums, ``(q, q)``, given that of all P numbers, ``(P, P)``."""
+        rows = covariance.new_zeros(self.n_sums, len(self.used))
+        rows.index_add_(0, self.sums, covariance[self.used[:, None], self.used])
+        return covariance.new_zeros(self.n_sums, self.n_sums).index_add_(1, self.sums, rows)
 
 
 @dataclass(frozen=True)
@@ -276,8 +342,7 @@ class BatchSteps:
         inputs = batch.inputs.double()
         design, sequences = torch.cat([torch.ones_like(inputs[:, :1]), inputs], 1), []
         for rows in batch.segments.split(torch.arange(len(design))):
-            is_read = (design[rows] != 0).any(0)
-            sequences.append(SequenceSteps(rows, is_read, *places.reading(is_read).renumbered()))
+            sequences.append(SequenceSteps.of(rows, design[rows], places))
         return cls(batch, design, sequences)
 
     def shifts(self, places: Places, covariance: Tensor) -> Iterator[Shift]:
@@ -285,7 +350,7 @@ class BatchSteps:
 
         The factor is of the rows and columns of the numbers that a sequence depends on, for each sequence by itself.
         """
-        factors = [_factor(covariance[each.used[:, None], each.used]) for each in self.sequences]
+        factors = [_factor(each.covariance(covariance)) for each in self.sequences]
         n, k = max((factor.shape[1] for factor in factors), default=0), len(places.initial)
         n_outputs = places.table.shape[1]
         is_moved = torch.zeros(places.n + 1, dtype=torch.bool)
@@ -300,7 +365,7 @@ class BatchSteps:
             for i, (each, factor) in enumerate(zip(self.sequences, factors, strict=True)):
                 along = factor[:, begin : begin + m]
                 padded = torch.cat([along, along.new_zeros(1, along.shape[1])])  # the place -1 is this zero
-                d = self.design[each.rows][:, each.is_read]
+                d = self.design[each.rows][:, each.read]
                 initial[: along.shape[1], i] = torch.einsum("c,kcm->mk", d[0], padded[each.places.initial])
                 transition[: along.shape[1], each.rows] = torch.einsum(
                     "tc,ijcm->mtij", d, padded[each.places.transition]
@@ -409,7 +474,7 @@ class _Posterior:
         """Return minus the Hessian of the log-likelihood times the batch's weight, ``(P, P)``."""
         information = self._of_densities(places)
         for number, each in enumerate(self.steps.sequences):
-            information[each.used[:, None], each.used] += self._of_chain(number, each)
+            information[each.used[:, None], each.used] += self._of_chain(number, each)[each.sums[:, None], each.sums]
         return 0.5 * self.steps.batch.weight * (information + information.T)
 
     def _of_densities(self, places: Places) -> Tensor:
@@ -437,14 +502,14 @@ class _Posterior:
             of: its steps.
 
         Returns:
-            What one sequence adds to the information of the p numbers that it depends on, ``(p, p)``.
+            What one sequence adds to the information of the q sums that it depends on, ``(q, q)``.
         """
-        k, p = self.gamma.shape[1], len(of.used)
+        k, p = self.gamma.shape[1], of.n_sums
         sums, after = self.gamma.new_zeros(p, p), self.gamma.new_zeros(k, p)  # v of the last step of a part
         rows = [(of.places.transition[i] >= 0).nonzero(as_tuple=True) for i in range(k)]
         of_row = [of.places.transition[i][row] for i, row in enumerate(rows)]
         for part in reversed(of.rows.split(max(1, NUMBERS_AT_ONCE // (k * k * max(1, p))))):
-            design, xi, a = self.steps.design[part][:, of.is_read], self.xi[part], self.transition[part]
+            design, xi, a = self.steps.design[part][:, of.read], self.xi[part], self.transition[part]
             before = xi.sum(-1)  # of the state at the step before, (T, K)
             ratio = xi / torch.where(before > 0, before, 1.0).unsqueeze(-1)
             of_density = self._density_scores(of, part, design)  # (T, K, p)
@@ -473,9 +538,9 @@ class _Posterior:
         return sums - flat.T @ flat
 
     def _density_scores(self, of: SequenceSteps, part: Tensor, design: Tensor) -> Tensor:
-        """Return the derivatives of the log-densities of some steps by the p numbers of a sequence, ``(T, K, p)``."""
+        """Return the derivatives of the log-densities of some steps by the q sums of a sequence, ``(T, K, q)``."""
         k = self.gamma.shape[1]
-        scores = design.new_zeros(len(part), k, len(of.used))
+        scores = design.new_zeros(len(part), k, of.n_sums)
         for i in range(k):
             which, column = (of.places.table[i] >= 0).nonzero(as_tuple=True)
             values = self.first[part][:, i, which] * design[:, column] * of.places.unit[i][which, column]

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.hmm.coordinates import Coordinates
 from seqmodels.hmm.corpus import Corpus
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import regressed_columns
 from seqmodels.hmm.learning.given_inputs import InputOptions, PenalisedColumns, reference_first
-from seqmodels.hmm.learning.marginal_likelihood import MarginalLikelihood, Maximum
+from seqmodels.hmm.learning.marginal_likelihood import WEAK, MarginalLikelihood, Maximum
 from seqmodels.hmm.observed_information import ExactObjective
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.standard_errors import FitObjective, Information, Penalty, hessian, wald_interval
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STEP = 1e-2  # of the differences of the gradient of the marginal likelihood
+NO_EFFECTS = 1e-4  # effective degrees of freedom of a term that has vanished
+LARGEST_SD = 10.0  # of a term: effects of one such deviation multiply odds by 22,000, and no data distinguish more
 NAMES = {"transition": "transitions", "emission": "emissions", "start": "first_state"}  # as in ChainInputEffects
 COLUMNS: dict[str, Any] = {
     "part": object,
@@ -135,10 +138,47 @@ def marginal_likelihood(
         if part == "emission":
             intercepts = intercepts[:, regressed_columns(emission).places]
         inner += [of_part[of_part >= 0], intercepts[intercepts >= 0]]
-    of_blocks = [block.places for block in coefficients.blocks]
+    of_blocks, integrated = [block.places for block in coefficients.blocks], torch.unique(torch.cat(inner))
+    base, weak = coefficients.base.clone(), torch.zeros_like(coefficients.base)
+    weak[integrated] = WEAK
+    weak[torch.cat(of_blocks)] = 0.0
+    for name, at in objective.coordinates.bases.items():
+        if name in SLOPES.values():
+            continue
+        values = at / objective.coordinates.units[name] if name == "table" else at - at.amax(-1, keepdim=True)
+        is_free = places[name] >= 0
+        base[places[name][is_free]] = values[is_free]
+        if name != "table":
+            weak[places[name][is_free]] = WEAK
     return MarginalLikelihood(
-        objective, of_blocks, torch.unique(torch.cat(inner)), coefficients.base
+        objective, of_blocks, integrated, base, weak, largest_sds(coefficients.blocks, objective)
     ), coefficients.blocks
+
+
+def largest_sds(blocks: Sequence[Block], objective: ExactObjective) -> Tensor:
+    """Return the upper bound of the standard deviation of the numbers of each of B blocks, ``(B,)``.
+
+    It is ``LARGEST_SD`` on the scale of the linear predictor that the term is added to: log-odds and logarithms, or for
+    means multiples of the standard deviation of their feature over all frames. Columns of terms have a mean square of
+    about one over the steps, so that it is that of what the term adds to the predictor.
+
+    Args:
+        blocks: the blocks of coefficients.
+        objective: the objective of ``fit``, with the data.
+    """
+    frames = torch.cat([batch.x for batch in objective.batches])
+    scale = frames.new_ones(objective.emission.size, dtype=torch.float64)
+    if frames.is_floating_point():
+        values = frames.double().numpy()
+        scale = torch.as_tensor(np.sqrt(np.nanvar(values, 0)))
+    result = []
+    for block in blocks:
+        largest = LARGEST_SD
+        if block.term.part == "emission":
+            regression = regressed_columns(objective.emission)
+            largest *= float(regression.units(scale)[regression.places.index(block.index[1])])
+        result.append(largest / block.unit)
+    return torch.tensor(result, dtype=torch.float64)
 
 
 def terms_table(
@@ -166,6 +206,34 @@ def terms_table(
         rows.append((NAMES[block.term.part], state, feature, block.term.label, sd, edf + len(block.term.linear)))
     columns = zip(*rows, strict=True) if rows else ((),) * len(COLUMNS)
     return terms_from_arrays(dict(zip(COLUMNS, map(list, columns), strict=True)))
+
+
+def warn_of_terms(terms: pd.DataFrame, maximum: Maximum) -> None:
+    """Warn of terms whose standard deviation is at its upper bound, and of those whose likelihood is flat.
+
+    Args:
+        terms: the table, as ``terms_table`` returns it.
+        maximum: the maximum of the marginal likelihood.
+    """
+    for which, what in (
+        (maximum.is_largest, f"is at its upper bound, {LARGEST_SD:g} on the scale of the linear predictor"),
+        (maximum.is_flat, "is not determined by the data, because their marginal likelihood hardly depends on it"),
+    ):
+        rows = terms[which.numpy()]
+        if len(rows):
+            named = ", ".join(f"{row['term']} of {regression_in_words(row)}" for row in rows.to_dict("records"))
+            warn_caller(
+                f"the standard deviation of {named} {what}; leave the term out, or pass more groups or longer sequences"
+            )
+
+
+def regression_in_words(row: dict[Any, Any]) -> str:
+    """Return the regression of a row of the table of terms in words, such as "transitions from state 0 to state 1"."""
+    if row["part"] == NAMES["transition"]:
+        return f"transitions from state {row['state']} to state {row['feature']}"
+    if row["part"] == NAMES["start"]:
+        return f"first state {row['state']}"
+    return f"emissions of state {row['state']} and feature {row['feature']!r}"
 
 
 def encoded_sds(terms: pd.DataFrame, blocks: Sequence[Block], emission: Emission, scale: Tensor) -> list[float]:
@@ -210,17 +278,55 @@ def errors_of_log_sds(marginal: MarginalLikelihood, log_precision: Tensor) -> Te
     return errors.where(information.is_identified(of_log_sd), torch.inf)
 
 
-def with_intervals(terms: pd.DataFrame, errors: Tensor, level: float) -> pd.DataFrame:
+def has_vanished(terms: pd.DataFrame, blocks: Sequence[Block]) -> list[bool]:
+    """Return whether the standard deviation of each block is estimated as zero, from the table of terms.
+
+    It then is at the smallest value that the fit tries, where the effects have less than ``NO_EFFECTS`` degrees of
+    freedom.
+    """
+    return [edf - len(block.term.linear) < NO_EFFECTS for edf, block in zip(terms["edf"].tolist(), blocks, strict=True)]
+
+
+def vanished_slopes(
+    terms: pd.DataFrame, blocks: Sequence[Block], emission: Emission
+) -> frozenset[tuple[str, tuple[int, ...]]]:
+    """Return name and index, as ``Estimate`` has them, of the slopes of terms that vanish, from the table of terms."""
+    names = {"transition": "transition_slopes", "emission": "emission_slopes", "start": "initial_slopes"}
+    slopes = set()
+    for block, is_zero in zip(blocks, has_vanished(terms, blocks), strict=True):
+        index = block.index
+        if block.term.part == "emission":
+            index = index[0], regressed_columns(emission).places.index(index[1])
+        slopes |= {(names[block.term.part], (*index, column)) for column in block.term.columns if is_zero}
+    return frozenset(slopes)
+
+
+def with_intervals(
+    terms: pd.DataFrame, blocks: Sequence[Block], marginal: MarginalLikelihood, sds: Sequence[float], level: float
+) -> pd.DataFrame:
     """Return the table of terms with a standard error and an interval of each standard deviation.
 
     Args:
         terms: the table, as ``terms_table`` returns it.
-        errors: standard errors of the logarithms of the standard deviations, ``(B,)``.
+        blocks: the blocks of coefficients, in the order of its rows.
+        marginal: the marginal likelihood, of numbers that are zero at its maximum.
+        sds: standard deviations of the coefficients of each block in encoded units.
         level: probability with which an interval is to contain the true value.
     """
-    raw = terms["sd"].to_numpy() * errors.numpy()
-    ends = [wald_interval(*each, "log", level) for each in zip(terms["sd"], raw.tolist(), strict=True)]
-    return terms.assign(standard_error=raw, ci_low=[low for low, _ in ends], ci_high=[high for _, high in ends])
+    from scipy.stats import chi2
+
+    log_precision, is_zero, ends = log_precisions(blocks, sds), has_vanished(terms, blocks), []
+    errors = np.full(len(terms), np.nan)
+    if not all(is_zero):
+        of_logs = errors_of_log_sds(marginal, log_precision).numpy()
+        errors = np.where(is_zero, np.nan, terms["sd"].to_numpy() * of_logs)
+    for i, (sd, error) in enumerate(zip(terms["sd"].tolist(), errors.tolist(), strict=True)):
+        if is_zero[i]:
+            largest = marginal.largest_likely(log_precision, i, float(chi2.ppf(level, 1)) / 2)
+            ends.append((0.0, largest * blocks[i].unit * sd / sds[i]))  # the last factor is from encoded to raw units
+        else:
+            ends.append(wald_interval(sd, error, "log", level))
+    return terms.assign(standard_error=errors, ci_low=[low for low, _ in ends], ci_high=[high for _, high in ends])
 
 
 @dataclass(frozen=True)

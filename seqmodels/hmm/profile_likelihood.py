@@ -48,7 +48,7 @@ def profile_interval(
     from scipy.optimize import minimize
     from scipy.stats import chi2
 
-    estimate = chosen_estimate(objective.coordinates.estimates(), which)
+    estimate = chosen_estimate(objective.estimates(), which)
     u = shift.new_zeros(objective.coordinates.n)
     values, jacobian = raw_values(objective.coordinates, [estimate], u, shift, scale)
     information = Information.of(objective.information())

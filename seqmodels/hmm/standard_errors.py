@@ -12,8 +12,8 @@ of the width of a density, are the Hessian to about 1e-7 of its largest entries:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,10 @@ FLAT = 1e-6  # eigenvalues of the scaled information below this share of the lar
 NOISE = 1e-9  # diagonal entries of an information below this share of the largest are rounding, of either sign
 SAME = 1e-3  # largest share of a parameter's gradient in flat directions with which it counts as identified
 FAR = 0.25  # distance of the estimates from the maximum, in standard errors, beyond which a warning is given
+VANISHED = (
+    "on the boundary: the standard deviation of its term is estimated as zero, and given that it is zero whatever the "
+    "data; see term_intervals"
+)
 NOT_IDENTIFIED = "not identified: the log-likelihood is flat, or not at a maximum, in a direction that changes it"
 
 
@@ -67,6 +71,7 @@ class FitObjective:
         penalty: that of penalised terms of inputs; None without such terms.
         exact_information: function of u that returns minus the exact Hessian of the objective without the penalty,
             ``(P, P)``; None if it is to be computed by differences.
+        vanished: name and index of the slopes of penalised terms whose standard deviation is estimated as zero.
     """
 
     coordinates: Coordinates
@@ -76,6 +81,14 @@ class FitObjective:
     refuse: Callable[[Sequence[int]], None]
     penalty: Penalty | None = None
     exact_information: Callable[[Tensor], Tensor] | None = None
+    vanished: Set[tuple[str, tuple[int, ...]]] = frozenset()
+
+    def estimates(self) -> list[Estimate]:
+        """Return a description of every estimated parameter, with a note if it is on a boundary."""
+        return [
+            replace(each, note=VANISHED) if (each.name, each.index) in self.vanished else each
+            for each in self.coordinates.estimates()
+        ]
 
     def information(self) -> Tensor:
         """Return minus the Hessian of the objective at the estimates, ``(P, P)``.
@@ -215,7 +228,7 @@ def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level
     """
     import pandas as pd
 
-    coordinates, estimates = objective.coordinates, objective.coordinates.estimates()
+    coordinates, estimates = objective.coordinates, objective.estimates()
     u = shift.new_zeros(coordinates.n)
     values, jacobian = raw_values(coordinates, estimates, u, shift, scale)
     information = Information.of(objective.information())

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import gammaln, log_softmax, logsumexp
-from scipy.stats import norm
+from scipy.stats import chi2, norm
 
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
 from seqmodels.hmm import ChainInputEffects, RandomEffect, Smooth
-from seqmodels.hmm.learning.marginal_likelihood import MarginalLikelihood
-from seqmodels.hmm.observed_information import ExactObjective
+from seqmodels.hmm.learning.marginal_likelihood import MarginalLikelihood, Maximum
+from seqmodels.hmm.observed_information import ExactObjective, Places
 from seqmodels.hmm.penalised_terms import exact_objective, marginal_likelihood
 from seqmodels.hmm.standard_errors import FitObjective, hessian
 
@@ -147,16 +147,60 @@ def test_intervals_of_standard_deviations_are_those_of_r(y: str, options: Any, l
     np.testing.assert_allclose(np.log(model.term_intervals(X, level=0.9)["ci_high"] / frame["sd"]), half)
 
 
-def test_the_interval_of_a_term_that_vanishes_is_everything() -> None:
-    rng = np.random.default_rng(1)
-    model, X = one_state(rng.normal(size=60), np.arange(60) % 6.0, RandomEffect("u"))
+@cache
+def without_differences() -> tuple[sm.HMM, sm.Sequences]:
+    return one_state(np.random.default_rng(1).normal(size=60), np.arange(60) % 6.0, RandomEffect("u"))
+
+
+def test_the_interval_of_a_term_that_vanishes_is_of_the_profile_likelihood_in_closed_form() -> None:
+    model, X = without_differences()
+    y, groups, ones = X[0][:, 0], (np.arange(60)[:, None] % 6 == np.arange(6)).astype(float), np.ones((60, 1))
     (row,) = model.term_intervals(X).to_dict("records")
-    assert row["sd"] < 1e-2
-    assert row["ci_low"] < 1e-6
-    assert row["ci_high"] > 1e6
-    model, X = one_state(rng.normal(size=60), np.arange(60) % 6.0, "u")
+
+    def minus_twice(tau: float) -> float:
+        def loss(log_sigma: float) -> float:
+            V = np.exp(2 * log_sigma) * np.eye(60) + tau**2 * groups @ groups.T
+            inverse = np.linalg.inv(V)
+            information = ones.T @ inverse @ ones
+            residual = y - ones @ np.linalg.solve(information, ones.T @ inverse @ y)
+            return float(np.linalg.slogdet(V)[1] + np.linalg.slogdet(information)[1] + residual @ inverse @ residual)
+
+        return float(minimize_scalar(loss, bounds=(-2, 2), method="bounded", options={"xatol": 1e-8}).fun)
+
+    assert minus_twice(0.0) <= minus_twice(0.01) <= minus_twice(0.1)  # so that the deviation is zero
+    end = brentq(lambda tau: minus_twice(tau) - minus_twice(0.0) - chi2.ppf(0.95, 1), 0.01, 3.0)
+    assert row["sd"] < 1e-3
+    assert np.isnan(row["standard_error"])
+    np.testing.assert_allclose([row["ci_low"], row["ci_high"]], [0.0, end], rtol=2e-3)
+    assert model.term_intervals(X, level=0.5)["ci_high"].item() < end
+
+
+def test_terms_are_needed_for_their_intervals() -> None:
+    model, X = one_state(np.random.default_rng(1).normal(size=60), np.arange(60) % 6.0, "u")
     with pytest.raises(ValueError, match="has no penalised terms"):
         model.term_intervals(X)
+
+
+def test_slopes_of_a_term_that_vanishes_have_no_interval() -> None:
+    model, X = without_differences()
+    with pytest.raises(ValueError, match="has no interval: on the boundary: the standard deviation of its term is"):
+        model.profile_interval(X, "emission_slopes", 0, (0, "u=1"))
+    rows = model.standard_errors(X).set_index("name")
+    assert rows.loc["emission_slopes", "note"].str.contains("estimated as zero").all()
+    assert rows.loc["emission_slopes", ["standard_error", "ci_low", "ci_high"]].isna().all(axis=None)
+    y = X[0][:, 0]
+    half = np.sqrt(y.var() * np.expm1(chi2.ppf(0.95, 1) / 60))
+    low, high = model.profile_interval(X, "means", 0, 0)  # with effects of zero that of one Gaussian, but for REML
+    np.testing.assert_allclose([low, high], [y.mean() - half, y.mean() + half], atol=5e-3)
+
+
+def test_groups_that_are_separated_are_warned_of() -> None:
+    y, groups = np.repeat([0, 1, 0, 1], 10), np.repeat(np.arange(4.0), 10)
+    with pytest.warns(
+        UserWarning, match=r"deviation of random\(u\) of emissions of state 0 .* is at its upper bound, 10"
+    ):
+        model, _ = one_state(y, groups, RandomEffect("u"), observation=sm.Bernoulli())
+    np.testing.assert_allclose(model.terms_["sd"], 10.0)
 
 
 def test_the_objective_of_counts_is_their_log_likelihood_by_laplace() -> None:
@@ -217,6 +261,23 @@ def objectives(model: sm.HMM) -> tuple[FitObjective, ExactObjective, MarginalLik
     return objective, exact, marginal_likelihood(exact, chain.inputs, restricted=True)[0]
 
 
+def test_coefficients_of_equal_columns_act_by_their_sum() -> None:
+    none, one = torch.full((2, 3), -1), torch.ones(2, 1, 3, dtype=torch.float64)
+    transition = torch.tensor([[[-1] * 3, [0, 1, 2]], [[3, 4, -1], [-1] * 3]])
+    table = torch.tensor([[[5, 6, -1]], [[7, -1, 8]]])
+    places = Places(none, transition, table, one)
+    columns, used, sums, merged = places.merged(torch.tensor([0, 0, 1]))  # the first two columns are equal
+    assert columns.tolist() == [0, 0, 1]
+    assert used.tolist() == list(range(9))
+    assert sums.tolist() == [0, 0, 1, 2, 2, 3, 3, 4, 5]
+    assert merged.transition.tolist() == [[[-1] * 2, [0, 1]], [[2, -1], [-1] * 2]]
+    assert merged.table.tolist() == [[[3, -1]], [[4, 5]]]
+    tied = torch.tensor([[[5, 6, -1]], [[7, 6, 8]]])  # number 6 acts in both states, 5 and 7 in one each
+    columns, used, sums, merged = Places(none, transition, tied, one).merged(torch.tensor([0, 0, 1]))
+    assert columns.tolist() == [0, 1, 2]
+    assert torch.equal(merged.table, tied)
+
+
 def test_the_information_is_minus_the_hessian() -> None:
     objective, exact, _ = objectives(fitted())
     u = 0.1 * torch.randn(objective.coordinates.n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -244,6 +305,71 @@ def test_the_gradient_of_the_marginal_likelihood_is_its_difference() -> None:
         up, down = (marginal.value_and_gradient(at + sign * step, u)[0] for sign in (1, -1))
         differences[i] = (up - down) / 2e-4
     torch.testing.assert_close(gradient, differences, rtol=1e-5, atol=1e-5)
+
+
+def test_the_gradient_of_the_trace_is_its_difference_where_a_direction_is_hardly_determined() -> None:
+    _, exact, _ = objectives(fitted())
+    generator = torch.Generator().manual_seed(0)
+    n = exact.coordinates.n
+    root = 0.1 * torch.randn(n, 3, dtype=torch.float64, generator=generator)
+    root[:, 0] *= 100  # standard errors of 10
+    u, C = torch.zeros(n, dtype=torch.float64), root @ root.T
+    differences = torch.empty(n, dtype=torch.float64)
+    for i in range(n):
+        step = torch.zeros_like(u)
+        step[i] = 1e-4
+        up, down = (float((C * exact.derivatives(u + sign * step)[2]).sum()) for sign in (1, -1))
+        differences[i] = (up - down) / 2e-4
+    found = exact.information_gradient(u, C)
+    torch.testing.assert_close(found, differences, rtol=1e-3, atol=1e-4 * float(differences.abs().max()))
+
+
+def few_steps(seed: int, *, is_missing: bool) -> sm.Sequences:
+    """Two to five animals with 10 to 25 steps each, in two states that differ by two standard deviations."""
+    rng, items, inputs = np.random.default_rng(seed), [], []
+    for animal in range(int(rng.integers(2, 6))):
+        T = int(rng.integers(10, 26))
+        hour, effect, z, states = (rng.integers(24) + np.arange(T)) % 24.0, 0.7 * rng.normal(size=2), 0, []
+        for _ in range(T):
+            states.append(z := 1 - z if rng.random() < 1 / (1 + np.exp(1.5 - effect[z])) else z)
+        x = 2.0 * np.array(states)[:, None] + 0.5 * np.sin(2 * np.pi * hour / 24)[:, None] + rng.normal(size=(T, 1))
+        items.append(np.where(is_missing & (rng.random(x.shape) < 0.15), np.nan, x))
+        inputs.append(np.stack([np.full(T, float(animal)), hour], 1))
+    return sm.Sequences(items, inputs=inputs, input_names=["animal", "hour"])
+
+
+@pytest.mark.filterwarnings("ignore:the standard deviation of")
+@pytest.mark.parametrize(("seed", "is_missing"), [(1, False), (2, False), (5, False), (2, True), (4, True)])
+def test_fits_to_few_steps_end_soon_where_no_step_raises_the_criterion(
+    seed: int, is_missing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, calls, found = few_steps(seed, is_missing=is_missing), [], []
+    derivatives, maximise = ExactObjective.derivatives, MarginalLikelihood.maximise
+
+    def counted(self: ExactObjective, u: torch.Tensor) -> Any:
+        calls.append(0)
+        return derivatives(self, u)
+
+    def kept(self: MarginalLikelihood, u: torch.Tensor) -> Maximum:
+        found.append((self, maximise(self, u)))
+        return found[-1][1]
+
+    monkeypatch.setattr(ExactObjective, "derivatives", counted)
+    monkeypatch.setattr(MarginalLikelihood, "maximise", kept)
+    effects = ChainInputEffects(transitions=[RandomEffect("animal")], emissions=[Smooth("hour", period=24)])
+    model = sm.HMM(2, observation=sm.GaussianMixture(1), n_init=1, dtype="float64", input_effects=effects).fit(X)
+    assert len(calls) < 100
+    assert (model.terms_["sd"] <= 10 * max(1.0, float(np.nanstd(np.concatenate(list(X)))))).all()
+    marginal, maximum = found[0]
+    at = torch.cat([maximum.u[marginal.outer], maximum.log_precision])
+    best = marginal.value_and_gradient(at, maximum.u)[0]
+    np.testing.assert_allclose(best, maximum.value, atol=1e-6)
+    assert model.converged_ == maximum.converged
+    for i in range(len(at)) if maximum.converged else ():
+        for length in (-0.3, 0.3):
+            moved = at.clone()
+            moved[i] += length
+            assert marginal.value_and_gradient(moved, maximum.u)[0] < best + 2e-4
 
 
 def plain_log_prob(theta: np.ndarray) -> float:

@@ -71,7 +71,10 @@ class ChainInputEffects(Configurable):
     none. In a list there may stand, beside names, a ``RandomEffect`` of groups and a ``Smooth`` function of an input,
     for an ``HMM`` that is fitted by EM. The coefficients of each term in each regression (the log-odds of a transition,
     a mean) have a normal distribution of mean zero, whose variance is estimated by maximum marginal likelihood in
-    Laplace's approximation (Wood 2011); ``terms_`` has the variances.
+    Laplace's approximation (Wood 2011); ``terms_`` has the variances. A standard deviation is at most 10 on the scale
+    of what the term is added to: log-odds and log-means, where effects of one deviation multiply odds or means by
+    22,000, or for means 10 standard deviations of the feature over all steps. ``fit`` warns of deviations that reach
+    this bound, as where groups are separated without any overlap, and of those that the data do not determine.
 
     Args:
         transitions: inputs that transitions depend on: ``p(z_t = j | z_t-1 = i, u_t) ∝ exp(b_ij + w_ij · u_t)``. The
