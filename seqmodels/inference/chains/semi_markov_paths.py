@@ -24,6 +24,7 @@ from seqmodels.inference.chains.semi_markov import (
     best_segments,
     cumulated,
     forward_pass,
+    log_of_ending,
 )
 
 Array = NDArray[np.float64]
@@ -52,15 +53,20 @@ def log_steps_left(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> 
     """
     d, split = trellis.durations, trellis.packing.split
     factors = trellis.relative[0] - finite(filtered.log_scale[:, None])
-    results = []
-    for log_start, factor in zip(split(filtered.log_start), split(factors), strict=True):
-        alpha = torch.full_like(d.log_pmf, -torch.inf)
+    results, pmfs, firsts = [], [d.log_pmf] * len(trellis.packing.lengths), [d.log_first] * len(trellis.packing.lengths)
+    if d.differ:
+        pmfs, firsts = split(d.log_pmf), list(d.log_first[trellis.packing.rank])
+    each = split(filtered.log_start), split(factors), pmfs, firsts
+    for log_start, factor, log_pmf, log_first in zip(*each, strict=True):
+        alpha = torch.full_like(log_first, -torch.inf)
         since = torch.zeros_like(alpha[:, 0])
         n_steps, longest = len(factor), alpha.shape[1]
         for lasted in range(1, min(n_steps, longest) + 1):
             first = n_steps - lasted
             since = since + factor[first]
-            table = d.log_pmf if first else d.log_first
+            table = log_first
+            if first:
+                table = log_pmf[first] if d.differ else log_pmf
             of_begin = (log_start[first] + since)[:, None] + table[:, lasted - 1 :]
             left = alpha[:, : longest - lasted + 1]
             left.copy_(torch.logaddexp(left, of_begin))
@@ -118,13 +124,11 @@ def k_best_segments(trellis: SemiMarkovTrellis, k: int) -> list[tuple[Tensor, Te
     """
     trellis = of_runs(trellis)
     log_b, peaks = trellis.relative
-    d = trellis.durations
-    tables = [t.cpu().numpy() for t in (d.log_pmf, d.log_first, d.log_at_least, d.log_first_at_least)]
     final = None if trellis.final is None else trellis.final.log().cpu().numpy()
     initial = trellis.log_initial[trellis.packing.rank]
-    each = trellis.packing.split(log_b), trellis.packing.totals(peaks).tolist(), initial, trellis.log_matrices_of_each
+    each = trellis.packing.split(log_b), trellis.packing.totals(peaks).tolist(), trellis.tables_of_each
     results = []
-    for of_sequence, peak, *chain in zip(*each, strict=True):
+    for of_sequence, peak, tables, *chain in zip(*each, initial, trellis.log_matrices_of_each, strict=True):
         log_initial, log_a = (part.cpu().numpy() for part in chain)
         paths, scores = _ListOfSegments(log_initial, log_a, final, tables, k).best(of_sequence.cpu().numpy())
         results.append((torch.as_tensor(paths), torch.as_tensor(scores + peak)))
@@ -139,8 +143,8 @@ class _ListOfSegments:
         initial: log-probabilities of the first segment's state, ``(K,)``.
         transition: log-probabilities of the next segment's state, ``(1, K, K)``, or ``(T, K, K)`` by its first step.
         final: log-probabilities of the end, ``(K,)``; None if the end is no event.
-        tables: four tables ``(K, D)``: log-probabilities of the durations of segments, and of first segments, and those
-            that each of these lasts at least as long.
+        tables: four tables: log-probabilities of the durations of segments, ``(K, D)`` or ``(T, K, D)`` by first step,
+            and of the first segment, ``(K, D)``, and those that each of these lasts at least as long.
         k: number of paths.
     """
 
@@ -165,12 +169,9 @@ class _ListOfSegments:
 
         def ending(t: int, table: Array, first_table: Array) -> Array:
             """Return the scores of segments of 1, 2, ... m steps whose last step is t, ``(m·k, K)``."""
-            m = min(table.shape[1], t + 1)
+            m = min(table.shape[-1], t + 1)
             firsts = np.arange(t, t - m, -1)
-            of_duration = table[:, :m].T.copy()
-            if firsts[-1] == 0:
-                of_duration[-1] = first_table[:, m - 1]
-            within = level[t + 1] - level[firsts] + of_duration
+            within = level[t + 1] - level[firsts] + log_of_ending(table, first_table, firsts)
             within[n_zeros[firsts] < n_zeros[t + 1]] = -np.inf
             scores: Array = (start[firsts] + within[:, :, None]).transpose(0, 2, 1).reshape(m * self.k, n_states)
             return scores
@@ -236,7 +237,7 @@ def best_segment_alignments(
     runs, packing = of_runs(trellis), trellis.packing
     positions, states, is_possible = [], [], []
     each = packing.split(trellis.log_b), runs.initial.expand(packing.n_sequences, -1), runs.log_matrices_of_each
-    for log_b, of_first, log_a, of_sequence in zip(*each, groups, strict=True):
+    for i, (log_b, of_first, log_a, of_sequence) in enumerate(zip(*each, groups, strict=True)):
         label = torch.tensor([s for s, group in enumerate(of_sequence) for _ in group], device=log_b.device)
         state = torch.tensor([j for group in of_sequence for j in group], device=log_b.device)
         ahead = label - label[:, None]
@@ -248,7 +249,11 @@ def best_segment_alignments(
         emitted = log_b[:, state].clone()
         emitted[-1, ~is_last] = -torch.inf
         d = runs.durations
-        durations = Durations(*(t[state] for t in (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer)))
+        of_durations = (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer)
+        if d.differ:
+            rows, rank = packing.offsets[: len(log_b)] + packing.rank[i], packing.rank[i : i + 1]
+            of_durations = (d.log_pmf[rows], d.log_longer[rows], d.log_first[rank], d.log_first_longer[rank])
+        durations = Durations(*(table[..., state, :] for table in of_durations))
         initial, final = of_first[state] * (label == 0), None if runs.final is None else runs.final[state]
         whole = Packing.of([len(emitted)], emitted.device)
         expanded = SemiMarkovTrellis(initial, transition, final, durations, emitted, whole, of_steps)
