@@ -411,7 +411,7 @@ def of_first(table: Tensor, ranks: slice, t: int) -> Tensor:
     return table[..., t] if table.dim() == 2 else table[ranks, :, t]
 
 
-def log_of_ending(table: Tensor, first_table: Tensor, first_steps: np.ndarray) -> np.ndarray:
+def log_of_ending(table: np.ndarray, first_table: np.ndarray, first_steps: np.ndarray) -> np.ndarray:
     """Return the entries of segments of 1 .. m steps that end at one step, ``(m, K)``, shortest first.
 
     Args:
@@ -420,7 +420,7 @@ def log_of_ending(table: Tensor, first_table: Tensor, first_steps: np.ndarray) -
         first_steps: first step of each, ``(m,)``.
     """
     m = len(first_steps)
-    entries = table[:, :m].T.copy() if table.ndim == 2 else table[first_steps, :, np.arange(m)]
+    entries: np.ndarray = table[:, :m].T.copy() if table.ndim == 2 else table[first_steps, :, np.arange(m)]
     if first_steps[-1] == 0:
         entries[-1] = first_table[:, m - 1]
     return entries
@@ -618,7 +618,7 @@ def _backward_compiled(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered)
     if d.differ:
         counted = _Counts(counts[0], first_counts, of_rows[2], of_rows[2, :0], of_rows[0], of_rows[1])
     else:
-        counted = _Counts(*counts, *cut_off, of_rows[0], of_rows[1])
+        counted = _Counts(counts[0], counts[1], cut_off[0], cut_off[1], of_rows[0], of_rows[1])
     return gamma, _summed(trellis, xi), counted
 
 

@@ -103,12 +103,18 @@ def of_runs(trellis: SemiMarkovTrellis) -> SemiMarkovTrellis:
     tables = [table.clone() for table in (pmf, longer, first, first_longer)]
     for table, of_states in zip(tables, runs, strict=True):
         table[follows] = of_states
+    pmf, longer, first, first_longer = tables
     transition, log_transitions = trellis.transition.clone(), trellis.log_transitions
     transition.diagonal().zero_()
     if log_transitions is not None:
         log_transitions = log_transitions.clone()
         log_transitions.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
-    return replace(trellis, transition=transition, durations=Durations(*tables), log_transitions=log_transitions)
+    return replace(
+        trellis,
+        transition=transition,
+        durations=Durations(pmf, longer, first, first_longer),
+        log_transitions=log_transitions,
+    )
 
 
 # -- the k best --------------------------------------------------------------------------------------------------------
@@ -253,7 +259,8 @@ def best_segment_alignments(
         if d.differ:
             rows, rank = packing.offsets[: len(log_b)] + packing.rank[i], packing.rank[i : i + 1]
             of_durations = (d.log_pmf[rows], d.log_longer[rows], d.log_first[rank], d.log_first_longer[rank])
-        durations = Durations(*(table[..., state, :] for table in of_durations))
+        pmf, longer, first, first_longer = (table[..., state, :] for table in of_durations)
+        durations = Durations(pmf, longer, first, first_longer)
         initial, final = of_first[state] * (label == 0), None if runs.final is None else runs.final[state]
         whole = Packing.of([len(emitted)], emitted.device)
         expanded = SemiMarkovTrellis(initial, transition, final, durations, emitted, whole, of_steps)
