@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.inference.chains.log_weights import finite
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.semi_markov import (
@@ -83,9 +84,21 @@ def of_runs(trellis: SemiMarkovTrellis) -> SemiMarkovTrellis:
     """
     d, stays = trellis.durations, trellis.transition.diagonal()
     follows = (stays > 0).nonzero()[:, 0]
-    longest = d.log_pmf.shape[1]
+    longest = d.log_pmf.shape[-1]
     if longest == 1 or not len(follows):
         return trellis
+    transition, log_transitions = trellis.transition.clone(), trellis.log_transitions
+    transition.diagonal().zero_()
+    if log_transitions is not None:
+        log_transitions = log_transitions.clone()
+        log_transitions.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
+    durations = _runs_by_row(trellis, follows) if d.differ else _runs(trellis, follows)
+    return replace(trellis, transition=transition, durations=durations, log_transitions=log_transitions)
+
+
+def _runs(trellis: SemiMarkovTrellis, follows: Tensor) -> Durations:
+    """Return the durations of runs of the states ``follows``, and of segments of the others, up to the longest run."""
+    d, stays, longest = trellis.durations, trellis.transition.diagonal(), trellis.durations.log_pmf.shape[1]
     width = max(longest, len(trellis.packing.blocks))
     pmf, longer, first, first_longer = (
         torch.nn.functional.pad(table, (0, width - longest), value=-torch.inf)
@@ -104,17 +117,42 @@ def of_runs(trellis: SemiMarkovTrellis) -> SemiMarkovTrellis:
     for table, of_states in zip(tables, runs, strict=True):
         table[follows] = of_states
     pmf, longer, first, first_longer = tables
-    transition, log_transitions = trellis.transition.clone(), trellis.log_transitions
-    transition.diagonal().zero_()
-    if log_transitions is not None:
-        log_transitions = log_transitions.clone()
-        log_transitions.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
-    return replace(
-        trellis,
-        transition=transition,
-        durations=Durations(pmf, longer, first, first_longer),
-        log_transitions=log_transitions,
+    return Durations(pmf, longer, first, first_longer)
+
+
+def _runs_by_row(trellis: SemiMarkovTrellis, follows: Tensor) -> Durations:
+    """Return what ``_runs`` does where durations differ by the row that a segment begins at.
+
+    A run that begins at step s has ``w_s(L) = p_s(L) + a Σ_d p_s(d) w_{s+d}(L - d)``, computed from the last step back.
+
+    Raises:
+        ValueError: the tables of runs of all steps do not fit into memory.
+    """
+    d, packing, stay = trellis.durations, trellis.packing, trellis.transition.diagonal()[follows].log()
+    longest, n_times = d.log_pmf.shape[-1], len(packing.blocks)
+    width = max(longest, n_times)
+    refuse_beyond_memory(
+        f"runs of states that follow themselves, over {packing.n_frames:,} steps of differing durations,",
+        8.0 * 16 * packing.n_frames * d.log_pmf.shape[1] * width,
+        "pass shorter sequences",
     )
+    pmf, longer, first, first_longer = (
+        torch.nn.functional.pad(table, (0, width - longest), value=-torch.inf)
+        for table in (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer)
+    )
+    for t in reversed(range(n_times)):
+        low = packing.blocks[t][0]
+        for lasted in range(1, min(longest, n_times - t - 1) + 1):
+            after, stop = packing.blocks[t + lasted]
+            m = stop - after
+            pairs = [(pmf[low:], pmf, d.log_pmf[low:]), (longer[low:], longer, d.log_pmf[low:])]
+            if t == 0:
+                pairs += [(first, pmf, d.log_first), (first_longer, longer, d.log_first)]
+            for runs, rest, segments in pairs:
+                begun = (stay + segments[:m, follows, lasted - 1]).unsqueeze(-1)
+                more = begun + rest[after:stop, follows, : width - lasted]
+                runs[:m, follows, lasted:] = torch.logaddexp(runs[:m, follows, lasted:], more)
+    return Durations(pmf, longer, first, first_longer)
 
 
 # -- the k best --------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from tests.made import made
 Array = NDArray[np.float64]
 Paths = dict[tuple[int, ...], float]
 ALL = {f"input_effects__{name}": True for name in ("transitions", "emissions", "first_state")}
+LATER = np.arange(3.0)
 
 
 def given(lengths: tuple[int, ...], seed: int = 0) -> sm.Sequences:
@@ -42,8 +43,10 @@ def given(lengths: tuple[int, ...], seed: int = 0) -> sm.Sequences:
     return sm.Sequences(items, inputs=inputs, input_names=["turn", "move"])
 
 
-def driven(*, left_censored: bool = False, absorbing: bool = False) -> HSMM:
-    """An HSMM of three states in which everything but durations depends on inputs."""
+def driven(
+    *, left_censored: bool = False, absorbing: bool = False, durations: bool = False, alone: bool = False
+) -> HSMM:
+    """An HSMM of three states in which everything depends on inputs, durations if they shall, or these alone."""
     rng = np.random.default_rng(4)
     transition = np.array([[0.0, 0.6, 0.4], [0.7, 0.0, 0.3], [0.2, 0.8, 0.0]])
     if absorbing:
@@ -51,15 +54,20 @@ def driven(*, left_censored: bool = False, absorbing: bool = False) -> HSMM:
     pmf = rng.dirichlet(np.ones(3), 3)
     pmf[0] = [0.0, 0.3, 0.7]
     options: dict[str, Any] = {"left_censored": left_censored, "topology": transition > 0 if absorbing else "ergodic"}
+    of_rest = {
+        "transition_slopes": 0.4 * rng.normal(size=(3, 3, 2)),
+        "emission_slopes": 0.2 * rng.normal(size=(3, 1, 2)),
+        "initial_slopes": 0.3 * rng.normal(size=(3, 2)),
+    }
+    options |= {} if alone else of_rest
+    if durations:
+        options["duration_slopes"] = 0.4 * rng.normal(size=(3, 2))
     return HSMM.from_parameters(
         [0.5, 0.3, 0.2],
         transition,
         durations=pmf,
         means=[[0.0], [2.0], [4.0]],
         covariances=[[1.0], [0.5], [0.8]],
-        transition_slopes=0.4 * rng.normal(size=(3, 3, 2)),
-        emission_slopes=0.2 * rng.normal(size=(3, 1, 2)),
-        initial_slopes=0.3 * rng.normal(size=(3, 2)),
         inputs={"turn": 5.0, "move": 5.0},
         **options,
     )
@@ -68,10 +76,13 @@ def driven(*, left_censored: bool = False, absorbing: bool = False) -> HSMM:
 def segmentations(
     first_pmf: Array, pmf: Array, b: Array, first: Array, a: Array, begin: int = 0, before: int = -1
 ) -> Iterator[tuple[tuple[int, ...], float]]:
-    """The states of every segmentation of the rest of a sequence, and its probability; the last may be cut off."""
+    """The states of every segmentation of the rest of a sequence, and its probability; the last may be cut off.
+
+    ``pmf (T, 3, 3)`` is that of segments that begin at each step.
+    """
     n = len(b)
     for j in range(3):
-        p_d, enters = (first_pmf[j], first[j]) if begin == 0 else (pmf[j], a[begin, before, j])
+        p_d, enters = (first_pmf[j], first[j]) if begin == 0 else (pmf[begin, j], a[begin, before, j])
         for d in range(1, min(3, n - begin) + 1 if enters else 0):
             p = enters * b[begin : begin + d, j].prod()
             if begin + d == n:
@@ -83,12 +94,18 @@ def segmentations(
 
 def all_paths(model: HSMM, item: Array, inputs: Array) -> Paths:
     """p(path, x) of every path of states, in raw units; a missing step has density one."""
-    means = model.means_[:, 0, 0] + (inputs - 5.0) @ model.emission_slopes_[:, 0].T
+    reads, z = model.input_effects, inputs - 5.0
+    means = model.means_[:, 0, 0] + (z @ model.emission_slopes_[:, 0].T if reads.emissions else 0.0 * z[:, :1])
     b = stats.norm.pdf(item, means, np.sqrt(model.covariances_[:, 0, 0]))
-    first, a, pmf = model.initial_at(inputs[:1])[0], model.transition_at(inputs), model.durations_
-    first_pmf = pmf
+    first = model.initial_at(inputs[:1])[0] if reads.first_state else model.initial_
+    a = model.transition_at(inputs) if reads.transitions else np.tile(model.transition_, (len(z), 1, 1))
+    pmf = np.tile(model.durations_, (len(z), 1, 1))
+    if reads.durations:
+        pmf = pmf * np.exp((z @ model.duration_slopes_.T)[:, :, None] * LATER)
+        pmf = pmf / pmf.sum(2, keepdims=True)
+    first_pmf = pmf[0]
     if model.left_censored:  # of the steps left, where a segment is cut at any of its steps
-        first_pmf = pmf[:, ::-1].cumsum(1)[:, ::-1] / (pmf @ [1, 2, 3])[:, None]
+        first_pmf = first_pmf[:, ::-1].cumsum(1)[:, ::-1] / (first_pmf @ [1, 2, 3])[:, None]
     of_path: Paths = {}
     for path, p in segmentations(first_pmf, pmf, np.where(np.isnan(item), 1.0, b), first, a):
         of_path[path] = of_path.get(path, 0.0) + p
@@ -101,16 +118,27 @@ def shares(paths: Paths) -> Array:
     return np.asarray(of_states / sum(paths.values()))
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("absorbing", [False, True])
 @pytest.mark.parametrize("left_censored", [False, True])
-def test_all_is_as_the_list_of_segmentations_says(left_censored: bool, absorbing: bool) -> None:
-    X, model = given((6, 1, 4)), driven(left_censored=left_censored, absorbing=absorbing)
+@pytest.mark.parametrize("of_durations", ["", "durations too", "durations alone"])
+def test_all_is_as_the_list_of_segmentations_says(
+    of_durations: str, left_censored: bool, absorbing: bool, tmp_path: Path
+) -> None:
+    X, alone = given((6, 1, 4)), of_durations == "durations alone"
+    model = driven(left_censored=left_censored, absorbing=absorbing, durations=of_durations != "", alone=alone)
     assert X.inputs is not None
-    a = model.transition_at(X.inputs[0])
-    assert_allclose(a.sum(2), 1.0)
-    assert np.ptp(a[:, 0, 1]) > 0.1
-    assert not np.diagonal(a, axis1=1, axis2=2)[:, :2].any()
+    if not alone:
+        a = model.transition_at(X.inputs[0])
+        assert_allclose(a.sum(2), 1.0)
+        assert np.ptp(a[:, 0, 1]) > 0.1
+        assert not np.diagonal(a, axis1=1, axis2=2)[:, :2].any()
+    if of_durations:
+        assert np.ptp(model.durations_at(X.inputs[0])[:, 1, 0]) > 0.1
+        assert_allclose(model.durations_at([[5.0, 5.0]])[0], model.durations_, rtol=1e-12)
+        model.save(tmp_path / "model.safetensors")
+        assert_allclose(sm.load(tmp_path / "model.safetensors").log_prob(X), model.log_prob(X), rtol=1e-14)
+        assert_allclose(model.reorder([2, 0, 1]).log_prob(X), model.log_prob(X), rtol=1e-12)
     labels: list[Any] = [[0, (1, 2)], [(0, 1, 2)], [(0, 1), 2]]
     labels = labels if absorbing else [[0, (1, 2), 2], [(0, 1, 2)], [(0, 1), (1, 2)]]
     expected = [all_paths(model, x, u) for x, u in zip(X, X.inputs, strict=True)]
@@ -140,8 +168,9 @@ def test_all_is_as_the_list_of_segmentations_says(left_censored: bool, absorbing
         assert_allclose(np.eye(3)[of_sequence].mean(0), shares(paths), rtol=0, atol=0.04)
 
 
-def test_what_comes_next_is_the_ratio_of_two_sums() -> None:
-    X, model = given((5,)), driven()
+@pytest.mark.parametrize("durations", [False, True])
+def test_what_comes_next_is_the_ratio_of_two_sums(durations: bool) -> None:
+    X, model = given((5,)), driven(durations=durations)
     assert X.inputs is not None
     item, inputs = X.items[0], X.inputs[0]
     exact = model.forecast(X[:1], 3, inputs=[inputs[:3]])
