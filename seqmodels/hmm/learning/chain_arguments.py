@@ -120,7 +120,7 @@ class ChainInputEffects(Configurable):
     transitions: Sequence[str | RandomEffect | Smooth] | bool | None = None
     emissions: Sequence[str | RandomEffect | Smooth] | bool | None = None
     first_state: Sequence[str | RandomEffect | Smooth] | bool | None = None
-    durations: Sequence[str] | bool | None = None
+    durations: Sequence[str | RandomEffect | Smooth] | bool | None = None
     ridge: float = 0.0
     restricted: bool = True
     new_group_points: int = 256

@@ -232,19 +232,93 @@ def log_posterior(model: HSMM, X: sm.Sequences, at: torch.Tensor) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("left_censored", [False, True])
-def test_em_rises_to_where_the_gradient_is_zero(left_censored: bool) -> None:
-    X = given((60,) * 4, 2)
-    model = made(HSMM, 3, left_censored=left_censored, max_iter=60, **CHOSEN).fit(X)
+@pytest.mark.parametrize("of_durations", [None, ["move"]])
+def test_em_rises_to_where_the_gradient_is_zero(of_durations: list[str] | None, left_censored: bool) -> None:
+    X, chosen = given((60,) * 4, 2), {**CHOSEN, "input_effects__durations": of_durations}
+    model = made(HSMM, 3, left_censored=left_censored, max_iter=60, **chosen).fit(X)
     assert np.diff(model.history_["objective"]).min() > -1e-11
     objective, _, _ = model._objective_at(model._setting().examples(Data.of(X, None, None)))
     n = objective.coordinates.n
-    assert n == model.n_parameters_ == 3 * (1 + 1) + (2 + 2) + 3 * 4  # rows, first state, states: each with slopes
+    n_slopes = 0 if of_durations is None else 3
+    # Rows, first state and states, each with slopes.
+    assert n == model.n_parameters_ == 3 * (1 + 1) + (2 + 2) + 3 * 4 + n_slopes
     step = 1e-4 * torch.eye(n, dtype=torch.float64)
     far = torch.tensor(0.05 * np.random.default_rng(0).normal(size=n))
     for at, atol in ((torch.zeros_like(far), 2e-2), (far, 1e-5)):
         slopes = [(log_posterior(model, X, at + e) - log_posterior(model, X, at - e)) / 2e-4 for e in step]
         expected = torch.zeros_like(far) if atol > 1e-3 else objective.gradient(at)
         assert_allclose(slopes, expected, rtol=1e-5, atol=atol)
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("left_censored", [False, True])
+@pytest.mark.parametrize("family", ["poisson", "negative-binomial", "logarithmic", "categorical"])
+def test_em_of_durations_given_inputs(family: str, left_censored: bool) -> None:
+    """The objective never falls, and its gradient is that of differences, with tied durations and known states."""
+    X = given((40, 1, 30), 4)
+    options = {**CHOSEN, "durations": family, "left_censored": left_censored, "input_effects__durations": True}
+    model = made(HSMM, 3, max_iter=12, tied_durations=[0, 1, 0], **options)
+    model.fit(X, states=[np.where(np.arange(len(x)) == 3, 1, -1) for x in X])
+    assert np.diff(model.history_["objective"]).min() > -1e-11
+    slopes = model.duration_slopes_
+    assert slopes.all()
+    assert slopes[0].tolist() == slopes[2].tolist() != slopes[1].tolist()
+    objective, _, _ = model._objective_at(model._setting().examples(Data.of(X, None, None)))
+    rng = np.random.default_rng(1)
+    at, step = (torch.tensor(0.02 * rng.normal(size=objective.coordinates.n)) for _ in range(2))
+    up, down = (objective.value_and_gradient(at + sign * 1e-3 * step)[0] for sign in (1, -1))
+    assert_allclose((up - down) / 2e-3, float(objective.gradient(at) @ step), rtol=1e-5)
+    kept = copy.copy(model).set_params(warm_start=True, max_iter=2, training__frozen=["durations"]).fit(X)
+    assert_allclose(kept.duration_slopes_, slopes, rtol=1e-15)
+    assert not np.allclose(kept.emission_slopes_, model.emission_slopes_, rtol=1e-9)
+
+
+def test_slopes_of_durations_are_found() -> None:
+    """Two states in turn, whose Poisson rates depend on an input of a segment's first step."""
+    rng, items, inputs = np.random.default_rng(0), [], []
+    for _ in range(30):
+        u, states = rng.normal(size=(80, 1)), list[int]()
+        while len(states) < 80:
+            state = 0 if not states else 1 - states[-1]
+            rate = [4.0, 9.0][state] * np.exp([0.5, -0.3][state] * u[len(states), 0])
+            states += [state] * int(1 + rng.poisson(rate))
+        items.append(3.0 * np.array(states[:80])[:, None] + rng.normal(size=(80, 1)))
+        inputs.append(10.0 + 2.0 * u)
+    X = sm.Sequences(items, inputs=inputs, input_names=["heat"])
+    chosen: dict[str, Any] = {"durations": "poisson", "max_duration": 40, "n_init": 1, "tol": 1e-9}
+    model = made(HSMM, 2, observation=sm.GaussianMixture(1), input_effects__durations=True, **chosen).fit(X)
+    model = model.reorder("mean")
+    frame = model.standard_errors(X).query("name == 'duration_slopes'")
+    assert frame["feature"].tolist() == ["heat", "heat"]
+    assert_allclose(model.duration_slopes_[:, 0], [0.25, -0.15], atol=3 * float(frame["standard_error"].max()))
+    assert float(frame["standard_error"].max()) < 0.03
+    low, high = model.profile_interval(X, "duration_slopes", 0, "heat")
+    assert_allclose([low, high], frame[["ci_low", "ci_high"]].iloc[0], atol=5e-3)
+    values = [7.0, 10.0, 13.0]
+    effects = model.effects(X, "heat", "durations", values=values)
+    expected = model.durations_at([[v] for v in values]) @ np.arange(1.0, 41)
+    assert_allclose(effects["estimate"], expected.ravel(), rtol=1e-10)
+    assert (effects["ci_low"] < effects["estimate"]).all()
+    shares = model.effects(X, "heat", "stationary", values=values)  # of two states that follow each other
+    assert_allclose(shares["estimate"], (expected / expected.sum(1, keepdims=True)).ravel(), rtol=1e-10)
+    draw = model.sample(1, length=4000, inputs={"heat": np.full(4000, 13.0)}, random_state=1)[0]
+    again = model.decode(sm.Sequences([draw], inputs=[np.full((4000, 1), 13.0)], input_names=["heat"]))[0]
+    assert_allclose([np.mean(again == 0)], [(expected / expected.sum(1, keepdims=True))[2, 0]], atol=0.04)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["gradient", "stepwise"])
+def test_other_algorithms_find_slopes_of_durations(algorithm: str) -> None:
+    X = given((40,) * 6, 2)
+    options = {**CHOSEN, "input_effects__durations": ["move"]}
+    by_em = made(HSMM, 3, max_iter=40, **options).fit(X)
+    rounds = {"max_iter": 150, "training__lr": 0.05} if algorithm == "gradient" else {"max_iter": 20}
+    other = made(HSMM, 3, algorithm=algorithm, **{**options, **rounds}).fit(X)
+    by_em, other = by_em.reorder("mean"), other.reorder("mean")
+    assert_allclose(other.score(X), by_em.score(X), atol=5e-3)
+    assert_allclose(other.duration_slopes_, by_em.duration_slopes_, atol=0.03)
+    partly = made(HSMM, 3, **options).partial_fit(X[:3]).partial_fit(X[3:])
+    assert partly.duration_slopes_[:, list(partly.input_names_).index("move")].all()
 
 
 @pytest.mark.slow
@@ -335,6 +409,30 @@ def test_refused_in_words() -> None:
         (lambda: fitted.score(plain), "reads the inputs turn, move, but the sequences have no inputs"),
         (lambda: made(HSMM, 3, length="stop", **CHOSEN).fit(X), "say how long it is"),
         (
+            lambda: made(HSMM, 3, **{**CHOSEN, "durations": "geometric", "input_effects__durations": True}).fit(X),
+            "geometric durations are transitions of states to themselves; name the inputs as transitions",
+        ),
+        (
+            lambda: made(sm.HMM, 3, input_effects__durations=True).fit(X),
+            "an HMM has no durations apart from its transitions",
+        ),
+        (
+            lambda: made(HSMM, 3, **{**CHOSEN, "input_effects__durations": [sm.hmm.RandomEffect("turn")]}).fit(X),
+            "has no penalised terms",
+        ),
+        (lambda: fitted.durations_at([[0.0, 0.0]]), "durations depend on no inputs; see durations_"),
+        (lambda: fitted.effects(X, "turn", "durations"), "no input changes the durations"),
+        (
+            lambda: made(HSMM, 3, durations="categorical", algorithm="variational", input_effects__durations=True).fit(
+                X
+            ),
+            "have no conjugate prior",
+        ),
+        (
+            lambda: copy.copy(fitted).set_params(warm_start=True, input_effects__durations=["turn"]).fit(X),
+            "durations=\\['turn'\\] differs from what was fitted",
+        ),
+        (
             lambda: made(HSMM, 3, **CHOSEN).partial_fit(plain),
             "reads the inputs turn, move, but the sequences have no inp",
         ),
@@ -348,3 +446,14 @@ def test_refused_in_words() -> None:
             call()
     with pytest.raises(AttributeError, match="transitions depend on inputs"):
         _ = fitted.stationary_
+    with pytest.raises(AttributeError, match="durations that depend on no inputs"):
+        _ = fitted.duration_slopes_
+    with pytest.raises(AttributeError, match="durations depend on inputs"):
+        _ = driven(durations=True).stationary_
+
+
+def test_tables_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, X = driven(durations=True), given((6,))
+    monkeypatch.setattr("seqmodels.common.main_memory.main_memory", lambda: 1000.0)
+    with pytest.raises(ValueError, match=r"durations of 6 steps that depend on inputs would take .* smaller max_dur"):
+        model.log_prob(X)
