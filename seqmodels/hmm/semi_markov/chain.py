@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
 from seqmodels.hmm.conjugate import EmissionPrior, prior_of
@@ -28,6 +29,7 @@ from seqmodels.hmm.semi_markov.cursor import HSMMCursor, SegmentState
 from seqmodels.hmm.semi_markov.durations import DurationFamily
 from seqmodels.hmm.semi_markov.estimates import SegmentEmitted, expected_log_prob
 from seqmodels.hmm.semi_markov.expectations import (
+    TABLES_OF_STEP,
     SegmentEmission,
     SegmentObjective,
     expected_counts,
@@ -153,15 +155,18 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         return trellis.packing.split(posterior.gamma), posterior.log_prob
 
     def best_paths(self, trellis: SemiMarkovTrellis) -> tuple[list[Tensor], Tensor]:
+        _check_runs(trellis)
         paths, log_prob = best_segments(of_runs(trellis))
         return [torch.from_numpy(path) for path in paths], log_prob
 
     def k_best_paths(self, trellis: SemiMarkovTrellis, k: int) -> list[tuple[Tensor, Tensor]]:
+        _check_runs(trellis)
         return k_best_segments(trellis, k)
 
     def alignments(
         self, trellis: SemiMarkovTrellis, groups: Sequence[Groups]
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        _check_runs(trellis)
         positions, states, log_prob = best_segment_alignments(trellis, groups)
         return list(positions), list(states), log_prob
 
@@ -357,6 +362,20 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         segments = super().stationary(parameters, emission)
         steps = segments if self.family.follows_itself else segments * self.mean_durations(parameters, emission)
         return np.asarray(steps / steps.sum())
+
+
+def _check_runs(trellis: SemiMarkovTrellis) -> None:
+    """Raise ``ValueError`` if the tables of runs, of states that follow themselves, do not fit into memory.
+
+    They have a number for each step, state and length of a run, if durations differ from step to step.
+    """
+    if trellis.durations.differ and bool(trellis.transition.diagonal().any()):
+        n_times, (n_steps, n_states) = len(trellis.packing.blocks), trellis.log_b.shape
+        refuse_beyond_memory(
+            f"runs of states that follow themselves, of {n_steps:,} steps with different durations,",
+            8.0 * 2 * TABLES_OF_STEP * n_steps * n_states * n_times,
+            "pass shorter sequences",
+        )
 
 
 def log_states_ahead(

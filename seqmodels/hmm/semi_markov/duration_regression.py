@@ -69,6 +69,10 @@ class DurationRegression:
         """
         later, q = self.later, len(first)
         features = torch.cat([first, later[None]]).T  # (D, Q + 1)
+        one = torch.ones_like(later)
+        columns = torch.cat([one[:, None], features, features * later[:, None]], 1)  # of a sum and of moments
+        of_tilt = torch.stack([later, (later + 1).log(), torch.where(torch.isneginf(log_weights), 0.0, log_weights)])
+        impossible = torch.isneginf(log_weights)
         value = (self.counts * torch.where(self.counts > 0, log_weights, 0.0)).sum()
         gradient = torch.cat([first @ self.counts, torch.zeros_like(slopes)])
         curvature = torch.zeros(len(gradient), len(gradient), dtype=later.dtype, device=later.device)
@@ -77,12 +81,16 @@ class DurationRegression:
         parts = zip(*(t.split(size) for t in (self.design, self.segments, self.steps, self.is_biased)), strict=True)
         for u, n, steps, is_biased in parts:
             tilts = u @ slopes
-            logits = log_weights + tilts[:, None] * later + is_biased[:, None] * (later + 1).log()
-            log_z = torch.logsumexp(logits, 1)
-            p = (logits - log_z[:, None]).exp()  # (R, D)
-            means, weighted = p @ features, n @ p
-            centred = p @ (features * later[:, None]) - means * means[:, -1:]  # covariances with the number of steps
-            value = value + steps @ tilts - n @ log_z
+            logits = torch.stack([tilts, is_biased.to(tilts), torch.ones_like(tilts)], 1) @ of_tilt  # (R, D)
+            if impossible.any():
+                logits[:, impossible] = -torch.inf
+            peak = logits.amax(1, keepdim=True)
+            p = logits.sub_(peak).exp_()
+            sums, *moments = (p @ columns).split([1, q + 1, q + 1], 1)
+            means, with_later = (each / sums for each in moments)
+            weighted = (n / sums[:, 0]) @ p
+            centred = with_later - means * means[:, -1:]  # covariances with the number of steps
+            value = value + steps @ tilts - n @ (sums.log() + peak)[:, 0]
             gradient[:q] -= n @ means[:, :q]
             gradient[q:] += (steps - n * means[:, -1]) @ u
             of_base = (features.T * weighted) @ features - (means.T * n) @ means

@@ -248,6 +248,11 @@ class SegmentEmission(Emission):
             is_biased = torch.nn.functional.pad(is_biased, (0, len(s.biased)), value=True)
         counts, design, c = s.duration_counts.sum(0), inputs[:, columns].double(), self.constraints
         group = torch.arange(len(table)) if c is None else c.durations.group
+        # Rows of the same inputs count together; there are few where inputs are the same at all steps of a sequence.
+        rows = torch.cat([design, is_biased[:, None].to(design)], 1)
+        rows, number = torch.unique(rows, dim=0, return_inverse=True)
+        design, is_biased = rows[:, :-1], rows[:, -1] > 0
+        n, steps = (each.new_zeros(len(rows), each.shape[1]).index_add_(0, number, each) for each in (n, steps))
         for k in self.has_free_durations(len(table)).nonzero()[:, 0].tolist():
             alike = (group == group[k]).nonzero()[:, 0]
             total = counts[alike].sum(0)

@@ -20,7 +20,7 @@ Transitions and durations may differ from step to step: then those of a segment 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,6 +36,7 @@ from seqmodels.inference.chains.packing import Packing
 
 LEAST_EXACT = 1e-285  # sums of exponentials below this may have lost something that matters to underflow
 MOST_SEQUENCES_COMPILED = 64  # mean number of running sequences above which tensors are as fast
+LEAST_LOG = -700.0  # least logarithm of a probability that exponentials keep
 COLUMNS_AHEAD = 64  # smallest number of steps between two moves of the window of open segments
 
 
@@ -76,15 +77,14 @@ class Durations:
             n_sequences: number of sequences, whose first steps are the first of the N rows; read only if there are N.
         """
         log_pmf = log_pmf.double()
-        at_least = log_pmf.flip(-1).logcumsumexp(-1).flip(-1)  # log P(d >= n)
+        at_least = _log_at_least(log_pmf)
         log_longer = _from_next(at_least)
         of_first = slice(n_sequences if log_pmf.dim() == 3 else None)
         if not left_censored:
             return cls(log_pmf, log_longer, log_pmf[of_first], log_longer[of_first])
         at_least = at_least[of_first]
         log_first = at_least - torch.logsumexp(at_least, -1, keepdim=True)  # E[d] = Σ P(d >= n)
-        first_at_least = log_first.flip(-1).logcumsumexp(-1).flip(-1)
-        return cls(log_pmf, log_longer, log_first, _from_next(first_at_least), is_left_censored=True)
+        return cls(log_pmf, log_longer, log_first, _from_next(_log_at_least(log_first)), is_left_censored=True)
 
     @property
     def differ(self) -> bool:
@@ -103,23 +103,25 @@ class Durations:
         log_pmf = log_durations(self.log_pmf, slopes, inputs)
         return Durations.of(log_pmf, left_censored=self.is_left_censored, n_sequences=n_sequences)
 
-    def by_last_step(self, table: Tensor, packing: Packing, longest: int) -> Tensor:
-        """Return a table of durations 1 .. ``longest`` by the last step of a segment, ``(1, K, longest)``.
+    def by_last_step(self, tables: Sequence[Tensor], packing: Packing, longest: int) -> Tensor:
+        """Return G tables of durations 1 .. ``longest`` by the last step of a segment, ``(G, 1, K, longest)``.
 
-        It is ``(N, K, longest)`` if durations differ: entry d of a row is that of the segment whose d-th step the row
-        is. Entries of segments that would have begun before the sequence are arbitrary.
+        They are ``(G, N, K, longest)`` if durations differ: entry d of a row is that of the segment whose d-th step the
+        row is. Entries of segments that would have begun before the sequence are arbitrary.
 
         Args:
-            table: ``log_pmf``, ``log_longer`` or another table of their shape.
+            tables: ``log_pmf``, ``log_longer`` or other tables of their shape.
             packing: packing of the N rows.
             longest: longest duration that is read.
         """
         if not self.differ:
-            return table[None, :, :longest]
-        lasted = torch.arange(longest, device=table.device)
-        rank = torch.arange(packing.n_frames, device=table.device) - packing.offsets[packing.time]
+            return torch.stack(list(tables))[:, None, :, :longest]
+        n_states, n_durations = self.log_pmf.shape[1:]
+        lasted, states = (torch.arange(n, device=self.log_pmf.device) for n in (longest, n_states))
+        rank = torch.arange(packing.n_frames, device=lasted.device) - packing.offsets[packing.time]
         begin = packing.offsets[(packing.time[:, None] - lasted).clamp(min=0)] + rank[:, None]  # (N, longest)
-        return table[begin[:, None, :], torch.arange(table.shape[1], device=table.device)[:, None], lasted]
+        entry = begin[:, None, :] * (n_states * n_durations) + (states[:, None] * n_durations + lasted)
+        return torch.stack([table.take(entry) for table in tables])
 
     @property
     def log_at_least(self) -> Tensor:
@@ -130,6 +132,13 @@ class Durations:
     def log_first_at_least(self) -> Tensor:
         """The log-probability that at least n steps of the first segment are left, ``(K, D)`` for n from 1 to D."""
         return torch.logaddexp(self.log_first, self.log_first_longer)
+
+
+def _log_at_least(log_pmf: Tensor) -> Tensor:
+    """Return log P(d >= n) for n from 1 to D, in the shape of ``log_pmf (..., D)``."""
+    if log_pmf.dim() == 3 and log_pmf.numel() and float(finite(log_pmf.detach()).min()) > LEAST_LOG:
+        return log_pmf.flip(-1).exp().cumsum(-1).log().flip(-1)  # which takes less time, where nothing underflows
+    return log_pmf.flip(-1).logcumsumexp(-1).flip(-1)
 
 
 def _from_next(at_least: Tensor) -> Tensor:
@@ -435,7 +444,7 @@ def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     if trellis.runs_compiled:
         return _forward_compiled(trellis)
     # The newest begin comes last.
-    flipped = tuple(d.by_last_step(table, packing, longest).flip(2) for table in (d.log_pmf, d.log_longer))
+    flipped = d.by_last_step((d.log_pmf, d.log_longer), packing, longest).flip(3).unbind()
     open_segments = _Open(n, k, longest, log_b)
     first = trellis.log_initial.clone()  # the first segment has its own durations
     log_start, log_ended, log_continues = (log_b.new_empty(log_b.shape) for _ in range(3))
@@ -486,7 +495,7 @@ def _forward_compiled(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     longest, d, packing = trellis.shape[2], trellis.durations, trellis.packing
     log_b, into = trellis.relative[0].contiguous(), trellis.matrices.mT
     results = [log_b.new_empty(log_b.shape) for _ in range(3)] + [log_b.new_empty(len(log_b))]
-    tables = torch.stack([d.by_last_step(table, packing, longest) for table in (d.log_pmf, d.log_longer)]).flip(3)
+    tables = d.by_last_step((d.log_pmf, d.log_longer), packing, longest).flip(3)
     first = torch.stack([d.log_first, d.log_first_longer])[..., :longest]
     given = [into, trellis.log_initial, tables.exp(), tables, _by_row(first), log_b]
     given += [packing.offsets, packing.lengths[packing.order]]
@@ -715,8 +724,8 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
     n, k, longest = trellis.shape
     packing, d, has_zeros = trellis.packing, trellis.durations, trellis.has_zeros
     log_b, peaks = trellis.relative
-    log_a, pmf = trellis.log_matrices, d.by_last_step(d.log_pmf, packing, longest).flip(2)
-    at_least, first_at_least = d.by_last_step(d.log_at_least, packing, longest), d.log_first_at_least
+    pmf, at_least = d.by_last_step((d.log_pmf, d.log_at_least), packing, longest).flip(3).unbind()
+    log_a, first_at_least = trellis.log_matrices, d.log_first_at_least
     open_segments = _Open(n, k, longest, log_b)
     first = trellis.log_initial.clone()
     lasted = np.empty(log_b.shape, np.int32)  # duration of the best segment that ends in each row and state
@@ -750,7 +759,7 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
             ended, duration = _better(ended, duration, score + level, columns - column.cpu())
             if n_ending:
                 rows = slice(low + stopping.start, high) if d.differ else slice(None)
-                of_ending = window[stopping] + at_least[rows, :, :columns].flip(2)
+                of_ending = window[stopping] + at_least[rows, :, longest - columns :]
                 score, column = of_ending.max(-1)
                 reached, reached_after = _better(
                     reached, reached_after, score + level[stopping], columns - column.cpu()
@@ -774,7 +783,7 @@ def _best_compiled(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor
     longest, d, packed = trellis.shape[2], trellis.durations, trellis.packing.arrays
     log_b, peaks = trellis.relative
     log_final = log_b.new_zeros(log_b.shape[1]) if trellis.final is None else trellis.final.log()
-    tables = torch.stack([d.by_last_step(table, trellis.packing, longest) for table in (d.log_pmf, d.log_at_least)])
+    tables = d.by_last_step((d.log_pmf, d.log_at_least), trellis.packing, longest)
     first = _by_row(torch.stack([d.log_first, d.log_first_at_least])[..., :longest])
     given = _arrays([trellis.log_matrices, trellis.log_initial, log_final, tables, first, log_b])
     path, best = np.empty(len(log_b), np.int64), np.empty(len(packed.lengths))

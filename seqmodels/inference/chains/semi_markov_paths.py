@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.inference.chains.log_weights import finite
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.semi_markov import (
@@ -124,18 +123,10 @@ def _runs_by_row(trellis: SemiMarkovTrellis, follows: Tensor) -> Durations:
     """Return what ``_runs`` does where durations differ by the row that a segment begins at.
 
     A run that begins at step s has ``w_s(L) = p_s(L) + a Σ_d p_s(d) w_{s+d}(L - d)``, computed from the last step back.
-
-    Raises:
-        ValueError: the tables of runs of all steps do not fit into memory.
     """
     d, packing, stay = trellis.durations, trellis.packing, trellis.transition.diagonal()[follows].log()
     longest, n_times = d.log_pmf.shape[-1], len(packing.blocks)
     width = max(longest, n_times)
-    refuse_beyond_memory(
-        f"runs of states that follow themselves, over {packing.n_frames:,} steps of differing durations,",
-        8.0 * 16 * packing.n_frames * d.log_pmf.shape[1] * width,
-        "pass shorter sequences",
-    )
     pmf, longer, first, first_longer = (
         torch.nn.functional.pad(table, (0, width - longest), value=-torch.inf)
         for table in (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer)
