@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.distributed import all_reduce_sum, is_rank_zero
-from seqmodels.hmm.emissions.newton import newton_maximum, uphill
+from seqmodels.hmm.emissions.newton import HALVINGS, MOST_STEPS, NEGLIGIBLE_GAIN, uphill
 
 NUMBERS_AT_ONCE = 1 << 22  # probabilities of durations that are held at once; bounds memory
 LEAST_SHARE = 1e-16  # share of all segments below which those of a row are left out, because they change rounding alone
@@ -150,10 +150,11 @@ def maximised_numbers(
     numbers: Tensor,
     slopes: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return the Q numbers of a state's durations and its slopes that maximise the objective, by Newton's method.
+    """Return the Q numbers of a state's durations and its slopes that maximise the objective.
 
-    A number that would leave its range stands at the end of it, while the others are maximised. The result is never
-    worse than what it starts from.
+    It is Newton's method with steps that are projected on the ranges of the numbers, halved until they gain something
+    (Bertsekas 1982, *Projected Newton methods for optimization problems with simple constraints*). A number at the end
+    of its range stays there while the objective rises beyond it. The result is never worse than what it starts from.
 
     Args:
         regression: expected counts of the state's segments.
@@ -163,31 +164,29 @@ def maximised_numbers(
         slopes: the slopes to start from, ``(F,)``.
     """
     q, at = len(numbers), torch.cat([numbers, slopes])
-    is_free = torch.ones(len(at), dtype=torch.bool, device=at.device)
-    low, high = torch.tensor(ranges, dtype=at.dtype, device=at.device).T
+    none = [(-torch.inf, torch.inf)] * len(slopes)
+    low, high = torch.tensor([*ranges, *none], dtype=at.dtype, device=at.device).T
 
-    def value_of(point: Tensor) -> float:
-        return regression.terms(*derivatives(point[:q]), point[q:])[0]
+    def terms(at: Tensor) -> tuple[float, Tensor, Tensor]:
+        return regression.terms(*derivatives(at[:q]), at[q:])
 
-    for _ in range(q + 1):
-        base, free = at, is_free.nonzero()[:, 0]
-
-        def point(change: Tensor, base: Tensor = base, free: Tensor = free) -> Tensor:
-            return base.index_add(0, free, change)
-
-        def terms(change: Tensor, free: Tensor = free) -> tuple[float, Tensor, Tensor]:
-            moved = point(change)
-            value, gradient, curvature = regression.terms(*derivatives(moved[:q]), moved[q:])
-            return value, gradient[free], curvature[free[:, None], free]
-
-        at = point(newton_maximum(terms, torch.zeros(len(free), dtype=at.dtype, device=at.device), uphill, _bounded))
-        leaves = (at[:q] < low) | (at[:q] > high)
-        if not leaves.any():
+    value, gradient, curvature = terms(at)
+    for _ in range(MOST_STEPS):
+        is_held = ((at <= low) & (gradient < 0)) | ((at >= high) & (gradient > 0))
+        free = (~is_held).nonzero()[:, 0]
+        change = _bounded(uphill(curvature[free[:, None], free], gradient[free]))
+        if not float(gradient[free] @ change) > NEGLIGIBLE_GAIN * max(1.0, abs(value)):
             break
-        at[:q] = at[:q].clamp(low, high)
-        is_free[:q] &= ~leaves
-    start = torch.cat([numbers, slopes])
-    return (at[:q], at[q:]) if value_of(at) >= value_of(start) else (numbers, slopes)
+        for _ in range(HALVINGS):
+            moved = at.index_add(0, free, change).clamp(low, high)
+            better = terms(moved)
+            if better[0] > value:
+                break
+            change = 0.5 * change
+        else:
+            break
+        at, (value, gradient, curvature) = moved, better
+    return at[:q], at[q:]
 
 
 def maximised_probabilities(
