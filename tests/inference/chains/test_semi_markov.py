@@ -261,6 +261,24 @@ def test_long_sequences_with_what_differs_are_the_same_compiled(
     assert_allclose(results[1][1], best, rtol=1e-12)
 
 
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 3000.0])
+def test_durations_of_rows_are_those_of_each_row(scale: float, left: bool) -> None:
+    """With zeros, and with probabilities that no exponential keeps."""
+    log_pmf = (scale * torch.from_numpy(np.random.default_rng(0).normal(size=(4, 2, 5)))).double()
+    log_pmf[1, 0, 2:] = -torch.inf
+    log_pmf = log_pmf.log_softmax(2)
+    found, each = (
+        Durations.of(log_pmf, left_censored=left, n_sequences=2),
+        [Durations.of(row, left_censored=left) for row in log_pmf],
+    )
+    for name in ("log_pmf", "log_longer", "log_at_least"):
+        assert_allclose(getattr(found, name), np.stack([getattr(one, name) for one in each]), rtol=1e-12, atol=1e-12)
+    for name in ("log_first", "log_first_longer", "log_first_at_least"):
+        expected = np.stack([getattr(one, name) for one in each[:2]])
+        assert_allclose(getattr(found, name), expected, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("chain", CHAINS)
 def test_the_steps_are_those_of_prefixes(chain: Chain) -> None:
     (log_b,) = densities(3, (6,))
