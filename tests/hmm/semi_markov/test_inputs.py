@@ -173,7 +173,10 @@ def test_what_comes_next_is_the_ratio_of_two_sums(durations: bool) -> None:
     X, model = given((5,)), driven(durations=durations)
     assert X.inputs is not None
     item, inputs = X.items[0], X.inputs[0]
-    exact = model.forecast(X[:1], 3, inputs=[inputs[:3]])
+    exact, (of_states,) = (f(X[:1], 3, inputs=[inputs[:3]]) for f in (model.forecast, model.forecast_states))
+    steps = of_states._chain
+    assert steps is not None
+    weights = steps.first
     assert set(exact.frame["method"]) == {"exact"}
     for h in range(1, 4):  # the mean of step h, from the shares of its states where no step ahead says anything
         ahead, seen = np.concatenate([inputs, inputs[:h]]), np.concatenate([item, np.full((h, 1), np.nan)])
@@ -181,6 +184,9 @@ def test_what_comes_next_is_the_ratio_of_two_sums(durations: bool) -> None:
         means = model.means_[:, 0, 0] + model.emission_slopes_[:, 0] @ (ahead[-1] - 5.0)
         row = exact.frame[exact.frame["step"] == h]
         assert_allclose(row["mean"], shares(paths)[-1] @ means, rtol=1e-8)
+        assert_allclose(of_states.states[h - 1], shares(paths)[-1], rtol=1e-8)
+        weights = steps.advance(weights, h - 1) if h > 1 else weights
+        assert_allclose(weights.view(3, 3).sum(1), shares(paths)[-1], rtol=1e-8)
     paths = np.stack(model.forecast(X[:1], 3, inputs=[inputs[:3]], n=3000).paths)
     assert_allclose(paths[0].mean(0)[:, 0], exact.frame["mean"], atol=0.15)
     (one,) = model.sample(prefix=item[:2], length=3, inputs=inputs)
