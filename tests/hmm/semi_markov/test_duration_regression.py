@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import gammaln
 
+from seqmodels.hmm.semi_markov import durations
 from seqmodels.hmm.semi_markov.duration_regression import DurationRegression
 from seqmodels.hmm.semi_markov.durations import CategoricalDurations, DurationFamily, duration_family
 
@@ -132,3 +133,23 @@ def test_what_leaves_its_range_stands_at_its_end() -> None:
     )
     assert p.tolist() == [1.0] + [0.0] * (LONGEST - 1)
     assert bool(torch.isfinite(w).all())
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_derivatives_are_differences(biased: bool) -> None:
+    """Of negative binomial weights, by log r, log q and two slopes."""
+    problem, seen = regression(*counted(4, biased=biased), 0.4), []
+    family = duration_family("negative-binomial", LONGEST, 0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(durations, "maximised_numbers", lambda problem, derivatives, *rest: seen.append(derivatives))
+        family.maximise_given_inputs(problem, torch.zeros(2), torch.zeros(2))
+    at, eye = torch.tensor([0.3, -0.7, 0.2, -0.4], dtype=torch.float64), 1e-5 * torch.eye(4, dtype=torch.float64)
+
+    def terms(at: torch.Tensor) -> tuple[float, torch.Tensor, torch.Tensor]:
+        return problem.terms(*seen[0](at[:2]), at[2:])
+
+    _, gradient, curvature = terms(at)
+    up, down = [terms(at + e) for e in eye], [terms(at - e) for e in eye]
+    assert_allclose(gradient, [(a[0] - b[0]) / 2e-5 for a, b in zip(up, down, strict=True)], rtol=1e-6, atol=1e-6)
+    rows = torch.stack([(b[1] - a[1]) / 2e-5 for a, b in zip(up, down, strict=True)])
+    assert_allclose(curvature, rows, rtol=1e-6, atol=1e-6)

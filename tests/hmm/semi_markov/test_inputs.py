@@ -274,6 +274,9 @@ def test_em_of_durations_given_inputs(family: str, left_censored: bool) -> None:
     at, step = (torch.tensor(0.02 * rng.normal(size=objective.coordinates.n)) for _ in range(2))
     up, down = (objective.value_and_gradient(at + sign * 1e-3 * step)[0] for sign in (1, -1))
     assert_allclose((up - down) / 2e-3, float(objective.gradient(at) @ step), rtol=1e-5)
+    moved = objective.coordinates.at(at)[0].duration_slopes
+    assert moved is not None
+    assert moved[0].tolist() == moved[2].tolist() != torch.as_tensor(slopes[0]).tolist()
     kept = copy.copy(model).set_params(warm_start=True, max_iter=2, training__frozen=["durations"]).fit(X)
     assert_allclose(kept.duration_slopes_, slopes, rtol=1e-15)
     assert not np.allclose(kept.emission_slopes_, model.emission_slopes_, rtol=1e-9)
