@@ -308,6 +308,7 @@ def test_slopes_of_durations_are_found() -> None:
     expected = model.durations_at([[v] for v in values]) @ np.arange(1.0, 41)
     assert_allclose(effects["estimate"], expected.ravel(), rtol=1e-10)
     assert (effects["ci_low"] < effects["estimate"]).all()
+    assert sm.plot.effects(effects).get_ylabel() == "mean duration in steps"
     shares = model.effects(X, "heat", "stationary", values=values)  # of two states that follow each other
     assert_allclose(shares["estimate"], (expected / expected.sum(1, keepdims=True)).ravel(), rtol=1e-10)
     draw = model.sample(1, length=4000, inputs={"heat": np.full(4000, 13.0)}, random_state=1)[0]
