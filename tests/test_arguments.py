@@ -149,7 +149,7 @@ MOST_ARGUMENTS = {
     sm.training.GradientTraining: 15,
     sm.training.EMTraining: 3,
     sm.hmm.ChainTraining: 9,
-    sm.hmm.ChainInputEffects: 6,
+    sm.hmm.ChainInputEffects: 7,
     sm.neural.TransformerArchitecture: 13,
     sm.neural.RecurrentArchitecture: 7,
 }

@@ -66,6 +66,16 @@ FAMILIES: dict[str, Callable[..., sm.SequenceModel]] = {
         algorithm="variational",
         input_effects=sm.hmm.ChainInputEffects(emissions=True),
     ),
+    "hsmm-durations": partial(
+        sm.hmm.HSMM,
+        2,
+        durations="poisson",
+        max_duration=6,
+        max_iter=3,
+        n_init=1,
+        length="given",
+        input_effects=sm.hmm.ChainInputEffects(durations=["heat"]),
+    ),
     "markov-switching-ar": partial(
         sm.hmm.MarkovSwitchingAR,
         2,
@@ -106,7 +116,7 @@ def fitted(name: str, kind: str, X: sm.Sequences | None = None, **options: Any) 
     if X is None:
         return fitted_once(name, kind)
     options = {"dtype": "float64", "random_state": 1} | options
-    if kind == "symbols" and name.startswith("hmm"):
+    if kind == "symbols" and name.startswith("h"):
         options["observation"] = sm.Categorical(0.1)
     return FAMILIES[name](**options).fit(X)
 

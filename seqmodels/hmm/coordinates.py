@@ -25,14 +25,14 @@ from seqmodels.hmm.estimates import ON_BOUNDARY, Emitted, Estimate, free_logits,
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions, has_initial_slope, has_transition_slope
 from seqmodels.hmm.learning.options import ChainOptions
-from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.parameters import SLOPES, Parameters
 from seqmodels.inference.chains.continuous_time import generator_of, generators_at
 from seqmodels.inference.chains.given_inputs import log_initial, log_transitions
 
 STEPS_AT_ONCE = 1 << 14  # steps whose probabilities given inputs are averaged at once; bounds memory
 ON_LEAST_RATE = "on the boundary: a rate of less than one jump in all of the time, where intervals do not hold"
 
-Regressed = Literal["transition", "emission", "start"]  # the parts of a model that may depend on inputs
+Regressed = Literal["transition", "emission", "start", "duration"]  # the parts of a model that may depend on inputs
 
 
 @dataclass(frozen=True)
@@ -235,6 +235,9 @@ class Coordinates:
             )
             free = self._of_inputs(has_slope, "start")
             numbers["initial_slopes"] = Numbers(free, p.initial_slopes, torch.ones_like(p.initial_slopes))
+        if p.duration_slopes is not None:
+            free = self._of_inputs(self.emission.has_free_durations(k), "duration")
+            numbers["duration_slopes"] = Numbers(free, p.duration_slopes, torch.ones_like(p.duration_slopes))
         return numbers
 
     def _of_inputs(self, has_slope: Tensor, which: Regressed) -> Tensor:
@@ -242,7 +245,7 @@ class Coordinates:
 
         It is True where ``has_slope (...)``, a mask of parameters that depend on inputs, is True and the input is used.
 
-        ``which`` is the part of the model whose slopes these are: transitions, emissions or the first state.
+        ``which`` is the part of the model whose slopes these are.
         """
         assert self.given is not None
         is_read = torch.zeros(len(self.given.names), dtype=torch.bool)
@@ -252,12 +255,12 @@ class Coordinates:
     def _columns(self, which: Regressed) -> tuple[int, ...]:
         """Return the columns of the inputs that one part of the model depends on; empty if it depends on none.
 
-        ``which`` is that part: transitions, emissions or the first state.
+        ``which`` is that part: transitions, emissions, the first state or durations.
         """
         if self.given is None:
             return ()
-        options = self.given.options
-        return {"transition": options.transition, "emission": options.emission, "start": options.start}[which]
+        o = self.given.options
+        return {"transition": o.transition, "emission": o.emission, "start": o.start, "duration": o.duration}[which]
 
     @property
     def places(self) -> dict[str, Tensor]:
@@ -305,12 +308,13 @@ class Coordinates:
         final = None if self.parameters.final is None else rows[:, k].contiguous()
         table_of = self.emission.of_unbounded if self.goes_far else self.emission.tie
         table = table_of(self.options.constraints.tying.spread(moved["table"]))
-        of_transition, of_table, of_initial = (
-            moved.get(name) for name in ("transition_slopes", "table_slopes", "initial_slopes")
-        )
+        of_transition, of_table, of_initial, of_durations = map(moved.get, SLOPES)
+        if of_durations is not None:
+            of_durations = self.emission.with_shared_durations(of_durations)
         if of_table is not None:
             of_table = self.options.constraints.tying_of(self.emission).shared(of_table)
-        at = Parameters(initial, transition, final, table, of_transition, of_table, of_initial, generator)
+        slopes = (of_transition, of_table, of_initial, of_durations)
+        at = Parameters(initial, transition, final, table, *slopes, generator)
         of_groups = self.options.constraints.tying.one_each(table) if self.goes_far else moved["table"]
         return at, of_groups
 
@@ -343,6 +347,8 @@ class Coordinates:
             slopes["emission_slopes"] = of_location * regression.units(scale)[:, None] / self.given.scale
         if self.given is not None and parameters.initial_slopes is not None:
             slopes["initial_slopes"] = parameters.initial_slopes / self.given.scale
+        if self.given is not None and parameters.duration_slopes is not None:
+            slopes["duration_slopes"] = parameters.duration_slopes / self.given.scale
         return slopes
 
     def estimates(self) -> list[Estimate]:
@@ -363,7 +369,8 @@ class Coordinates:
         frozen_emission = frozen.rows(frozen.emission, k)
         of_states = self.emitted.estimates(self.parameters.table if self.given is None else self.given.table)
         result += [e for e in of_states if not (frozen_emission.all() if e.state is None else frozen_emission[e.state])]
-        return [*result, *self._transition_slopes(is_frozen), *self._emission_slopes(frozen_emission)]
+        of_inputs = (*self._transition_slopes(is_frozen), *self._emission_slopes(frozen_emission))
+        return [*result, *of_inputs, *self._duration_slopes()]
 
     def _rates(self, is_frozen: Tensor) -> Iterator[Estimate]:
         generator = self.parameters.generator
@@ -382,6 +389,15 @@ class Coordinates:
                 yield Estimate(
                     "initial_slopes", (j, u), j, self.given.names[u], "identity", "" if inner[j] else ON_BOUNDARY
                 )
+
+    def _duration_slopes(self) -> Iterator[Estimate]:
+        columns = self._columns("duration")
+        if self.given is None or not columns:
+            return
+        free = self.emission.has_free_durations(self._n_states).double()[:, None]
+        for k in self.emission.with_shared_durations(free)[:, 0].nonzero()[:, 0].tolist():
+            for u in columns:
+                yield Estimate("duration_slopes", (k, u), k, self.given.names[u], "identity")
 
     def _transition_slopes(self, is_frozen: Tensor) -> Iterator[Estimate]:
         columns, inner = self._columns("transition"), self._is_inner_row

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROUNDING = 1e-12  # share of a quantity below which its standard error is that of rounding
-EffectOn = Literal["transitions", "stationary", "first_state", "emissions"]
-PARTS: dict[EffectOn, tuple[str, str]] = {  # the slopes that each depends on, and what they are of
-    "transitions": ("transition_slopes", "transitions"),
-    "stationary": ("transition_slopes", "transitions"),
-    "first_state": ("initial_slopes", "first state"),
-    "emissions": ("table_slopes", "emissions"),
+EffectOn = Literal["transitions", "stationary", "first_state", "emissions", "durations"]
+PARTS: dict[EffectOn, tuple[tuple[str, ...], str]] = {  # the slopes that each depends on, and what they are of
+    "transitions": (("transition_slopes",), "transitions"),
+    "stationary": (("transition_slopes", "duration_slopes"), "transitions"),
+    "first_state": (("initial_slopes",), "first state"),
+    "emissions": (("table_slopes",), "emissions"),
+    "durations": (("duration_slopes",), "durations"),
 }
 
 
@@ -70,7 +71,7 @@ class Effects:
         """
         p, emission = coordinates.parameters, coordinates.emission
         slopes, part = PARTS[on]
-        if getattr(p, slopes) is None:
+        if all(getattr(p, name) is None for name in slopes):
             raise ValueError(f"no input changes the {part} of the model; name some in input_effects")
         if on == "emissions":
             return cls.of_emissions(coordinates, shift, scale)
@@ -82,6 +83,13 @@ class Effects:
                 return log_initial(p.initial, p.initial_slopes, step[None])[0, first].exp()
 
             return cls([Estimate("initial", (j,), j, None, "logit") for j in first.tolist()], of_first)
+        if on == "durations":
+
+            def of_durations(p: Parameters, step: Tensor) -> Tensor:
+                return chain.mean_durations_at(p, emission, step[None])[0]
+
+            each = [Estimate("mean_durations", (j,), j, None, "log") for j in range(len(p.initial))]
+            return cls(each, of_durations)
         if on == "transitions":
             pairs = (p.transition > 0).nonzero()
 

@@ -471,8 +471,9 @@ def with_slopes(
 
     Args:
         parameters: parameters of the chain and its emissions, without slopes, where standardised inputs are zero.
-        slopes: slopes for raw inputs of ``"transitions"``, ``"emissions"`` and ``"first_state"``; None means zeros.
-        effects: which of these three parts of the model depend on inputs.
+        slopes: slopes for raw inputs of ``"transitions"``, ``"emissions"``, ``"first_state"`` and, if durations depend
+            on inputs, ``"durations"``; None means zeros.
+        effects: which of these parts of the model depend on inputs.
         options: the columns of the inputs that each part depends on.
         scale: raw size of one standardised unit of each of U inputs, ``(U,)``.
         emission: the emission, some of whose output parameters depend on inputs.
@@ -492,7 +493,11 @@ def with_slopes(
         of_table = table_slopes_of(slopes["emissions"], parameters.table, emission, encoding, *slopes_of)
         parameters = replace(parameters, table_slopes=of_table)
     if effects.first_state:
-        parameters = replace(parameters, initial_slopes=initial_slopes_of(slopes["first_state"], k, *slopes_of))
+        of_first = slopes_of_states("initial_slopes", slopes["first_state"], k, options.start, *slopes_of)
+        parameters = replace(parameters, initial_slopes=of_first)
+    if effects.durations:
+        of_durations = slopes_of_states("duration_slopes", slopes["durations"], k, options.duration, *slopes_of)
+        parameters = replace(parameters, duration_slopes=of_durations)
     return parameters
 
 
@@ -517,22 +522,26 @@ def transition_slopes_of(
     return _checked_slopes(name, slopes, shape, options.transition) * torch.as_tensor(scale)
 
 
-def initial_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: np.ndarray) -> Tensor:
-    """Return the slopes of the first state on standardised inputs, ``(K, U)``, given slopes on raw inputs.
+def slopes_of_states(
+    name: str, slopes: Any, n_states: int, columns: tuple[int, ...], options: InputOptions, scale: np.ndarray
+) -> Tensor:
+    """Return slopes that each state has on standardised inputs, ``(K, U)``, given slopes on raw inputs.
+
+    They are those of the first state or of durations.
 
     Args:
-        slopes: change of each log-probability (before they are normalised) for one unit of each of U raw inputs,
-            ``(K, U)``; None stands for zeros.
+        name: name of the user's argument, for error messages.
+        slopes: slope for one unit of each of U raw inputs, ``(K, U)``; None stands for zeros.
         n_states: number of states, K.
-        options: the columns of the inputs that the first state depends on.
+        columns: the columns of the inputs that this part of the model depends on.
+        options: options of the model, with the number of inputs.
         scale: raw size of one standardised unit of each input, ``(U,)``.
 
     Raises:
-        ValueError: the shape does not fit, a slope is not finite, or an input that the first state does not depend on
-            has a slope.
+        ValueError: the shape does not fit, a slope is not finite, or an input that this part does not depend on has a
+            slope.
     """
-    shape = (n_states, options.n_inputs)
-    return _checked_slopes("initial_slopes", slopes, shape, options.start) * torch.as_tensor(scale)
+    return _checked_slopes(name, slopes, (n_states, options.n_inputs), columns) * torch.as_tensor(scale)
 
 
 def table_slopes_of(

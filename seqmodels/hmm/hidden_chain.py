@@ -196,6 +196,7 @@ class HiddenChainModel(SequenceModel):
     _used_of_training: ClassVar[tuple[str, ...]] = ()  # what the fit uses of ``training`` besides ``USED_BY_ALL``
     _filters_past: ClassVar[bool] = False  # whether missing values in the past of an autoregression are filtered
     _stationary_follows_inputs: ClassVar[bool] = False  # whether start="stationary" is that of the first step's inputs
+    _has_durations: ClassVar[bool] = False  # whether visits to a state have distributions of their durations
     _takes_terms: ClassVar[bool] = False  # whether inputs may have penalised terms
     _integrates: ClassVar[bool] = False  # whether one state's regression may be integrated over its posterior
     _uses_validation: ClassVar[bool] = False
@@ -337,7 +338,7 @@ class HiddenChainModel(SequenceModel):
             check_same_structure({"n_states": self.n_states}, {"n_states": len(self.parameters_.initial)})
         check_same_structure(self._structure, self._fitted_structure)
         known = () if self._input_scaling is None else self._input_scaling.names
-        names = ("transitions", "emissions", "first_state")
+        names = ("transitions", "emissions", "first_state", "durations")
         slopes = dict(zip(names, self.parameters_.slopes, strict=True))
         choices = dict(zip(names, self.input_effects.choices, strict=True))
         if self._regresses or any(each is not None for each in slopes.values()):
@@ -694,13 +695,13 @@ class HiddenChainModel(SequenceModel):
         return self.warm_start and "parameters_" in vars(self)
 
     def _input_options(self) -> InputOptions:
-        """Return the column numbers of the inputs that transitions, emissions and the first state depend on."""
+        """Return the column numbers of the inputs that each part of the model depends on."""
         scaling = self._effects_scaling
         if scaling is None:
             return NO_INPUTS
         columns: list[tuple[int, ...]] = []
         terms: list[PenalisedColumns] = []
-        parts: tuple[Part, ...] = ("transition", "emission", "start")
+        parts: tuple[Part, ...] = ("transition", "emission", "start", "duration")
         for part, choice in zip(parts, self.input_effects.choices, strict=True):
             of_part = [
                 PenalisedColumns(
@@ -715,9 +716,9 @@ class HiddenChainModel(SequenceModel):
             linear = tuple(map(scaling.names.index, linear_inputs(choice, scaling.names)))
             columns.append((*linear, *(column for term in of_part for column in term.columns)))
             terms += of_part
-        transition, emission, start = columns
+        transition, emission, start, duration = columns
         n_inputs = len(scaling.columns)
-        return InputOptions(n_inputs, transition, emission, self.input_effects.ridge, start, tuple(terms))
+        return InputOptions(n_inputs, transition, emission, self.input_effects.ridge, start, tuple(terms), duration)
 
     @property
     def _effects_scaling(self) -> InputScaling | None:
@@ -1547,7 +1548,8 @@ class HiddenChainModel(SequenceModel):
             ``standard_error``, ``ci_low``, ``ci_high`` and ``note``. ``feature`` is a name or number: of transitions
             the state after it; of several components ``(component, feature)``; of full covariances a pair; of
             autoregressions ``(feature, past feature, steps back)``; of durations the number of steps; of slopes
-            ``(state after it, input)`` or ``(feature, input)``, and of slopes of the first state the input. Beside
+            ``(state after it, input)`` or ``(feature, input)``, and of slopes of the first state and of durations the
+            input. Beside
             slopes, other parameters are those where all inputs are at their mean. Intervals of probabilities are
             symmetric on the scale of log-odds, intervals of variances and rates on the scale of logarithms. A parameter
             on a boundary (a probability near 0 or 1, given inputs on average; a variance on its floor), or that the
@@ -1632,8 +1634,9 @@ class HiddenChainModel(SequenceModel):
             name: name of the input.
             on: what the input changes: ``"transitions"``, the probabilities of transitions (in continuous time over one
                 unit of time); ``"stationary"``, the share of its steps that a long sequence spends in each state while
-                the inputs stay as they are; ``"first_state"``, the probabilities of the first state; or
-                ``"emissions"``, the parameters of emissions that depend on inputs, such as means.
+                the inputs stay as they are; ``"first_state"``, the probabilities of the first state;
+                ``"emissions"``, the parameters of emissions that depend on inputs, such as means; or ``"durations"``,
+                the mean duration of the segments of each state of an ``HSMM`` that begin at a step with the inputs.
             y: list of the targets of the sequences, or None.
             values: raw values of the input; None means 100 that span its range in ``X``, or the period of a ``Smooth``;
                 the groups of a ``RandomEffect``; or the two values of an input that has no others.
@@ -1644,7 +1647,8 @@ class HiddenChainModel(SequenceModel):
         Returns:
             A row for each value and each quantity, with columns ``input`` (its name), ``value``, ``name``, ``state``,
             ``feature``, ``estimate``, ``standard_error``, ``ci_low`` and ``ci_high``. ``name``, ``state`` and
-            ``feature`` are those of ``standard_errors``, and ``name`` may be ``"stationary"``. Errors and ends are NaN
+            ``feature`` are those of ``standard_errors``, and ``name`` may be ``"stationary"`` or
+            ``"mean_durations"``. Errors and ends are NaN
             where the data do not identify a quantity, or where it depends on nothing that was estimated. Transitions
             that the topology rules out have no rows, nor have shares of states that are left for ever.
 
@@ -1776,8 +1780,14 @@ class HiddenChainModel(SequenceModel):
 
         Where ends are events, it is the expected number of visits of a sequence to each state, divided by their sum. If
         some states can never be left for others, there are several stationary distributions; this is the one that the
-        chain approaches from ``initial_``. ``AbsentAttributeError`` is raised if transitions depend on inputs.
+        chain approaches from ``initial_``. ``AbsentAttributeError`` is raised if transitions or durations depend on
+        inputs.
         """
+        if self.parameters_.duration_slopes is not None:
+            raise AbsentAttributeError(
+                "durations depend on inputs, so there is no stationary distribution; call effects(X, name, "
+                "'stationary') for those at values of an input"
+            )
         if self.parameters_.transition_slopes is not None:
             raise AbsentAttributeError(
                 "transitions depend on inputs, so there is no stationary distribution; see transition_at, or call "
@@ -2038,8 +2048,8 @@ class HiddenChainModel(SequenceModel):
 
         Args:
             parameters: parameters where all inputs are at their mean.
-            slopes: slopes for raw inputs of ``"transitions"``, ``"emissions"`` and ``"first_state"``; None for a part
-                without slopes.
+            slopes: slopes for raw inputs of ``"transitions"``, ``"emissions"``, ``"first_state"`` and, in a model that
+                has such, ``"durations"``; None for a part without slopes.
 
         Raises:
             ValueError: inputs that ``input_effects`` does not name, or does not find; slopes of a wrong shape; choices
@@ -2082,13 +2092,18 @@ class HiddenChainModel(SequenceModel):
     def _check_with_inputs(self) -> None:
         """Raise ``ValueError`` for arguments that do not go with effects of inputs."""
         effects = self.input_effects
+        if effects.durations and not self._has_durations:
+            raise ValueError(
+                f"{a_or_an(type(self))} has no durations apart from its transitions; name the inputs as transitions of "
+                "input_effects, or fit an hmm.HSMM"
+            )
         of_transitions = bool(effects.transitions) and not self._stationary_follows_inputs
         of_each = {"of_transitions": of_transitions, "of_start": bool(effects.first_state)}
         check_with_inputs(self.start, **of_each)
-        if self.algorithm == "variational" and (effects.transitions or effects.first_state):
+        if self.algorithm == "variational" and (effects.transitions or effects.first_state or effects.durations):
             raise ValueError(
-                "transitions and first states that depend on inputs have no conjugate prior; leave them out of "
-                "input_effects, pass algorithm='em', or draw from the posterior with hmm.PosteriorHMM"
+                "transitions, first states and durations that depend on inputs have no conjugate prior; leave them out "
+                "of input_effects, pass algorithm='em', or draw from the posterior with hmm.PosteriorHMM"
             )
 
     def _check_with_terms(self) -> None:

@@ -12,6 +12,8 @@ from torch import Tensor
 from seqmodels.common.array_checks import array_of, check_between, check_sums
 from seqmodels.common.distributed import broadcast_tensors, is_distributed
 
+SLOPES = ("transition_slopes", "table_slopes", "initial_slopes", "duration_slopes")  # as in ``Parameters.slopes``
+
 
 @dataclass(frozen=True)
 class Parameters:
@@ -30,6 +32,8 @@ class Parameters:
         table_slopes: ``d table / d u``, ``(K, P, U)``; None if emissions do not depend on inputs.
         initial_slopes: ``d log π_j / d u`` before they are normalised, for the inputs of the first step, ``(K, U)``;
             None if the first state does not depend on inputs.
+        duration_slopes: ``d log p_j(d) / d u`` divided by ``d - 1`` before it is normalised, for the inputs of the
+            first step of a segment of an ``HSMM``, ``(K, U)``; None if durations do not depend on inputs.
         generator: generator Q of a chain in continuous time, ``(K, K)``; ``transition`` is then ``exp(Q)``, that over
             one unit of time. None means that all steps take the same time.
     """
@@ -41,12 +45,13 @@ class Parameters:
     transition_slopes: Tensor | None = None
     table_slopes: Tensor | None = None
     initial_slopes: Tensor | None = None
+    duration_slopes: Tensor | None = None
     generator: Tensor | None = None
 
     @property
-    def slopes(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Slopes on inputs of transitions, table and first state, in this order; None for a part without slopes."""
-        return self.transition_slopes, self.table_slopes, self.initial_slopes
+    def slopes(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+        """Slopes on inputs of transitions, table, first state and durations, in this order; None for a part without."""
+        return self.transition_slopes, self.table_slopes, self.initial_slopes, self.duration_slopes
 
     @property
     def has_one_matrix(self) -> bool:
@@ -93,10 +98,8 @@ class Parameters:
         """
         final = None if self.final is None else self.final[order]
         of_transition = None if self.transition_slopes is None else self.transition_slopes[order][:, order]
-        of_table, of_initial = (
-            None if each is None else each[order] for each in (self.table_slopes, self.initial_slopes)
-        )
-        transition, slopes = self.transition[order][:, order], (of_transition, of_table, of_initial)
+        others = (None if each is None else each[order] for each in self.slopes[1:])
+        transition, slopes = self.transition[order][:, order], (of_transition, *others)
         taken = Parameters(self.initial[order], transition, final, self.table[order], *slopes)
         return taken if self.generator is None else replace(taken, generator=self.generator[order][:, order])
 
@@ -104,8 +107,7 @@ class Parameters:
         """Return the parameters that are not None as arrays by name, in the form in which a file stores them."""
         final = {} if self.final is None else {"final": self.final.numpy()}
         chain = {"initial": self.initial.numpy(), "transition": self.transition.numpy()}
-        names = ("transition_slopes", "table_slopes", "initial_slopes", "generator")
-        optional = zip(names, (*self.slopes, self.generator), strict=True)
+        optional = zip((*SLOPES, "generator"), (*self.slopes, self.generator), strict=True)
         given = {name: each.numpy() for name, each in optional if each is not None}
         return {**chain, "table": self.table.numpy(), **final, **given}
 
@@ -113,8 +115,9 @@ class Parameters:
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Parameters:
         """Return the parameters stored as arrays by name, in the form that ``arrays()`` returns."""
         t = {name: torch.tensor(array) for name, array in arrays.items()}
-        slopes = t.get("transition_slopes"), t.get("table_slopes"), t.get("initial_slopes")
-        return cls(t["initial"], t["transition"], t.get("final"), t["table"], *slopes, t.get("generator"))
+        slopes = {name: t.get(name) for name in SLOPES}
+        generator = t.get("generator")
+        return cls(t["initial"], t["transition"], t.get("final"), t["table"], **slopes, generator=generator)
 
 
 def check_arrays(
@@ -147,6 +150,7 @@ def check_arrays(
         "transition_slopes": (k, k, n_inputs),
         "table_slopes": (k, table.shape[1], n_inputs),
         "initial_slopes": (k, n_inputs),
+        "duration_slopes": (k, n_inputs),
         "generator": (k, k),
     }
     for name in slopes:

@@ -18,6 +18,7 @@ from seqmodels.hmm.emissions.given_inputs import regressed_columns
 from seqmodels.hmm.learning.given_inputs import InputOptions, PenalisedColumns, reference_first
 from seqmodels.hmm.learning.marginal_likelihood import WEAK, MarginalLikelihood, Maximum
 from seqmodels.hmm.observed_information import ExactObjective
+from seqmodels.hmm.parameters import SLOPES as SLOPES_OF_PARTS
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.standard_errors import FitObjective, Information, Penalty, hessian, wald_interval
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 STEP = 1e-2  # of the differences of the gradient of the marginal likelihood
 NO_EFFECTS = 1e-4  # effective degrees of freedom of a term that has vanished
 LARGEST_SD = 10.0  # of a term: effects of one such deviation multiply odds by 22,000, and no data distinguish more
-NAMES = {"transition": "transitions", "emission": "emissions", "start": "first_state"}  # as in ChainInputEffects
+# As in ChainInputEffects.
+NAMES = {"transition": "transitions", "emission": "emissions", "start": "first_state", "duration": "durations"}
 COLUMNS: dict[str, Any] = {
     "part": object,
     "state": "int64",
@@ -36,7 +38,7 @@ COLUMNS: dict[str, Any] = {
     "sd": float,
     "edf": float,
 }
-SLOPES = {"transition": "transition_slopes", "emission": "table_slopes", "start": "initial_slopes"}
+SLOPES = dict(zip(NAMES, SLOPES_OF_PARTS, strict=True))
 
 
 @dataclass(frozen=True)

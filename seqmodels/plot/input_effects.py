@@ -31,9 +31,9 @@ def effects(
 ) -> Axes | Panels:
     """Draw the effect of an input with its intervals, as the method ``effects`` of an HMM returns it.
 
-    Transitions have a panel for each current state, in which each next state has a line. Shares and probabilities of
-    the first state have one panel, and parameters of emissions one for each feature; there each state has a line. Fewer
-    than 40 values of the input, such as groups, are drawn as points with bars.
+    Transitions have a panel for each current state, in which each next state has a line. Shares, probabilities of the
+    first state and mean durations have one panel, and parameters of emissions one for each feature; there each state
+    has a line. Fewer than 40 values of the input, such as groups, are drawn as points with bars.
 
     Args:
         frame: a result of the method ``effects``, or some of its rows.
@@ -74,6 +74,8 @@ def effects(
             if name in PROBABILITIES:
                 axes.set_ylim(-0.02, 1.02)
                 axes.set_ylabel(f"{PROBABILITIES[name]} {names[state]}" if is_of_pairs else PROBABILITIES[name])
+            elif name == "mean_durations":
+                axes.set_ylabel("mean duration in steps")
             else:
                 axes.set_ylabel(f"{name}: {feature}")
             if len(states) > 1:

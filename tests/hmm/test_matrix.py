@@ -128,6 +128,7 @@ ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] =
     "inputs of emissions": lambda m, X, items: given_inputs(m, items, "emissions"),
     "inputs of emissions, variational": lambda m, X, items: given_inputs(m, items, "emissions", "variational"),
     "inputs of the first state": lambda m, X, items: given_inputs(m, items, "first_state"),
+    "inputs of durations": lambda m, X, items: given_inputs(m, items, "durations"),
     "stepwise with inputs": lambda m, X, items: given_inputs(m, items, "transitions", "stepwise"),
     "missing values": lambda m, X, items: m.log_prob(data_of(type(m).__name__, with_missing(items))),
     "stepwise": lambda m, X, _: refitted(m, X, "stepwise"),
@@ -163,6 +164,13 @@ def from_disk(m: HiddenChainModel, items: list[np.ndarray]) -> None:
 VARIATIONAL = ("variational", "tied, frozen variational")
 NO_MEAN = "have no mean; pass 'stationary' or a permutation"
 REFUSED: dict[tuple[str, str, str], str] = {
+    # Durations of the others are geometric or exponential, and follow from their transitions.
+    **{
+        (model, density, "inputs of durations"): "has no durations apart from its transitions"
+        for model in MODELS
+        for density in DENSITIES
+        if model != "HSMM"
+    },
     # A symbol is there or it is not: NaN is no symbol, and a mean of symbols is none.
     **{(model, "Categorical", "missing values"): "" for model in MODELS},
     **{(model, "Categorical", "reorder by mean"): NO_MEAN for model in MODELS},

@@ -32,7 +32,7 @@ from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments, ChainOptions
 from seqmodels.hmm.learning.tied_family import tied_family
 from seqmodels.hmm.missing_past import PastFilter
-from seqmodels.hmm.parameters import Parameters, check_arrays
+from seqmodels.hmm.parameters import SLOPES, Parameters, check_arrays
 from seqmodels.hmm.standard_errors import FitObjective
 from seqmodels.hmm.state_forecast import StatesAhead
 from seqmodels.hmm.state_queries import stationary
@@ -667,9 +667,8 @@ class HiddenChain(ABC, Generic[TrellisT]):
         Raises:
             ValueError: arrays are missing, or are no valid parameters of this chain.
         """
-        chosen = (self.inputs.transition, self.inputs.emission, self.inputs.start)
-        names = ("transition_slopes", "table_slopes", "initial_slopes")
-        slopes = [*(name for name, columns in zip(names, chosen, strict=True) if columns), *self.arrays_of_file]
+        chosen = (self.inputs.transition, self.inputs.emission, self.inputs.start, self.inputs.duration)
+        slopes = [*(name for name, columns in zip(SLOPES, chosen, strict=True) if columns), *self.arrays_of_file]
         of_inputs: dict[str, Any] = {"slopes": slopes, "n_inputs": self.inputs.n_inputs}
         check_arrays(arrays, self.n_states, has_end=self.has_final, n_rows=self.n_rows, **of_inputs)
         parameters = Parameters.from_arrays(arrays)
@@ -728,10 +727,11 @@ class HiddenChain(ABC, Generic[TrellisT]):
         """Return the transition probabilities into N steps with given inputs, ``(N, K, K)``.
 
         Args:
-            parameters: parameters of the chain, with slopes on inputs.
+            parameters: parameters of the chain.
             inputs: standardised inputs of the steps, ``(N, U)``.
         """
-        assert parameters.transition_slopes is not None, "it depends on inputs"
+        if parameters.transition_slopes is None:  # and durations depend on inputs
+            return parameters.transition.expand(len(inputs), -1, -1)
         return log_transitions(parameters.transition, parameters.transition_slopes, inputs).exp()
 
     def stationary_at(self, parameters: Parameters, emission: Emission, inputs: Tensor) -> Tensor:
@@ -746,6 +746,18 @@ class HiddenChain(ABC, Generic[TrellisT]):
             The stationary distribution at each of these inputs, ``(N, K)``, differentiable in the parameters.
         """
         return differentiable_stationary(self.transitions_at(parameters, inputs))
+
+    def mean_durations_at(self, parameters: Parameters, emission: Emission, inputs: Tensor) -> Tensor:
+        """Return the mean number of steps of visits that begin at N steps with given inputs, ``(N, K)``.
+
+        Only chains with distributions of durations have it.
+
+        Args:
+            parameters: parameters of the chain.
+            emission: the emission of the states, which holds their durations.
+            inputs: standardised inputs of the steps, ``(N, U)``.
+        """
+        raise AssertionError(f"{type(self).__name__} has no durations that depend on inputs")
 
     def mean_durations(self, parameters: Parameters, emission: Emission) -> np.ndarray:
         """Return the mean number of steps of a visit to each state, ``(K,)``; infinite where it is never left.

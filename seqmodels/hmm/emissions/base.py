@@ -79,6 +79,17 @@ class Emission(ABC):
         """The group number of each of K states, ``(K,)``, if the M-step gives a group one emission; else None."""
         return None
 
+    def has_free_durations(self, n_states: int) -> Tensor:
+        """Return a mask ``(K,)`` of the states whose durations a fit learns; of states that share them, the first.
+
+        It is False everywhere for an emission without durations.
+        """
+        return torch.zeros(n_states, dtype=torch.bool)
+
+    def with_shared_durations(self, slopes: Tensor) -> Tensor:
+        """Return slopes of durations, ``(K, U)``, with those of the first state for all states that share durations."""
+        return slopes
+
     def is_kept(self, table: Tensor) -> Tensor:
         """Return a mask ``(K, P)`` of the output parameters that the M-step leaves unchanged; by default none.
 

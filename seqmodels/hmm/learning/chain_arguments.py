@@ -98,9 +98,13 @@ class ChainInputEffects(Configurable):
             u_1)``, learned (``start="free"``) as a row of transitions is. ``initial_slopes_ (K, U)`` are w,
             ``initial_`` is the distribution where all inputs are at their mean, and ``initial_at(inputs)`` is that at
             other inputs.
-        ridge: strength of the prior ``-½ ridge Σ w²`` of the slopes of transitions and of the first state, for
-            standardised inputs; from slopes other than those of rates, their mean over j is subtracted first. 0 means
-            no prior. Coefficients of penalised terms have none of it.
+        durations: inputs of the first step of a segment that its duration depends on, in an ``HSMM`` whose durations
+            are not geometric: ``p_j(d | u_t) ∝ p_j(d) exp((w_j · u_t) (d - 1))``. ``duration_slopes_ (K, U)`` are w,
+            ``durations_`` are the distributions where all inputs are at their mean, and ``durations_at(inputs)`` are
+            those at other inputs. It takes no penalised terms.
+        ridge: strength of the prior ``-½ ridge Σ w²`` of the slopes of transitions, of the first state and of
+            durations, for standardised inputs; from slopes other than those of rates and durations, their mean over j
+            is subtracted first. 0 means no prior. Coefficients of penalised terms have none of it.
         restricted: True to estimate the variances of penalised terms by restricted maximum likelihood (REML), for which
             the other coefficients of the same regressions are integrated out too; False for maximum likelihood.
         new_group_points: number of equally likely points, a power of two, that stand for the normal distribution of the
@@ -119,6 +123,7 @@ class ChainInputEffects(Configurable):
     transitions: Sequence[str | RandomEffect | Smooth] | bool | None = None
     emissions: Sequence[str | RandomEffect | Smooth] | bool | None = None
     first_state: Sequence[str | RandomEffect | Smooth] | bool | None = None
+    durations: Sequence[str | RandomEffect | Smooth] | bool | None = None
     ridge: float = 0.0
     restricted: bool = True
     new_group_points: int = 256
@@ -132,5 +137,5 @@ class ChainInputEffects(Configurable):
 
     @property
     def choices(self) -> tuple[Sequence[str | RandomEffect | Smooth] | bool | None, ...]:
-        """The inputs of transitions, of emissions and of the first state, in this order."""
-        return self.transitions, self.emissions, self.first_state
+        """The inputs of transitions, of emissions, of the first state and of durations, in this order."""
+        return self.transitions, self.emissions, self.first_state, self.durations

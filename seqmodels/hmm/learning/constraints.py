@@ -101,6 +101,7 @@ class Frozen(Configurable):
             _kept(transition, previous.transition_slopes, updated.transition_slopes),
             _kept(emission, previous.table_slopes, updated.table_slopes),
             previous.initial_slopes if self.initial else updated.initial_slopes,
+            updated.duration_slopes,
         )
 
 

@@ -491,7 +491,8 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
         table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, tying, objective.inputs)
     if expectations.emission:  # which does not hold what the regressions on inputs read
         table = maximised_table(table, objective.emission, expectations.emission, constraints.tying)
-    updated = Parameters(initial, transition, final, table, transition_slopes, table_slopes, initial_slopes)
+    slopes = (transition_slopes, table_slopes, initial_slopes, parameters.duration_slopes)
+    updated = Parameters(initial, transition, final, table, *slopes)
     return constraints.frozen.keep(parameters, updated)
 
 

@@ -1,6 +1,7 @@
 """M-steps of probabilities and emissions that depend on inputs, by regression.
 
-First states and transitions are multinomial logistic regressions; emissions are linear or generalised linear ones. The
+First states and transitions are multinomial logistic regressions; emissions are linear or generalised linear ones; for
+durations see ``hmm.semi_markov.duration_regression``. The
 sufficient statistics are the posterior of each step beside its inputs. Adding the statistics of two batches
 concatenates them, and each process keeps its own.
 """
@@ -24,7 +25,8 @@ from seqmodels.hmm.learning.constraints import Tying
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import generator_of, without_diagonal
 
-Part = Literal["transition", "emission", "start"]  # the parts of a model that may depend on inputs
+Part = Literal["transition", "emission", "start", "duration"]  # the parts of a model that may depend on inputs
+OBSERVED = ("inputs", "x", "past", "first_inputs", "path_inputs")  # fields of ``InputStatistics`` that are no counts
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class PenalisedColumns:
     """The columns of one penalised term in the regression of one part of a model.
 
     Attributes:
-        part: the part: transitions, emissions or the first state.
+        part: the part: transitions, emissions, the first state or durations.
         label: name of the term.
         columns: columns of the inputs whose slopes are drawn from one normal distribution.
         linear: columns of inputs of the term whose slopes have no penalty.
@@ -56,10 +58,11 @@ class InputOptions:
         transition: columns of the inputs that transitions are regressed on; empty if transitions do not depend on
             inputs.
         emission: columns of the inputs that emissions are regressed on; empty if emissions do not depend on inputs.
-        ridge: precision of the Gaussian prior of the slopes of transitions and of the first state, ``-½ ridge Σ
-            slope²``, where the mean over the row is subtracted from slopes other than those of rates.
+        ridge: precision of the Gaussian prior of the slopes of transitions, of the first state and of durations,
+            ``-½ ridge Σ slope²``, where the mean over the row is subtracted from those of probabilities.
         start: columns of the inputs that the first state is regressed on; empty if it does not depend on inputs.
         terms: those of these columns whose slopes are penalised, term by term.
+        duration: columns of the inputs that durations are regressed on; empty if they do not depend on inputs.
     """
 
     n_inputs: int = 0
@@ -68,6 +71,7 @@ class InputOptions:
     ridge: float = 0.0
     start: tuple[int, ...] = ()
     terms: tuple[PenalisedColumns, ...] = ()
+    duration: tuple[int, ...] = ()
 
     @property
     def without_terms(self) -> InputOptions:
@@ -80,7 +84,7 @@ class InputOptions:
             return tuple(column for column in columns if column not in of_terms)
 
         of_parts = (rest("transition", self.transition), rest("emission", self.emission), rest("start", self.start))
-        return InputOptions(self.n_inputs, *of_parts[:2], self.ridge, of_parts[2])
+        return InputOptions(self.n_inputs, *of_parts[:2], self.ridge, of_parts[2], duration=self.duration)
 
     def started(self, parameters: Parameters, emission: Emission) -> Parameters:
         """Return ``parameters`` with slopes of zero for everything that is regressed on inputs and has no slopes yet,
@@ -92,6 +96,9 @@ class InputOptions:
         if self.transition and parameters.transition_slopes is None:
             slopes = parameters.transition.new_zeros(*parameters.transition.shape, self.n_inputs)
             parameters = replace(parameters, transition_slopes=slopes)
+        if self.duration and parameters.duration_slopes is None:
+            of_durations = parameters.initial.new_zeros(len(parameters.initial), self.n_inputs)
+            parameters = replace(parameters, duration_slopes=of_durations)
         if self.emission and parameters.table_slopes is None:
             table = parameters.table.clone()
             observed = emission.observed(table)
@@ -156,12 +163,12 @@ class InputOptions:
         n_free = regressed_columns(emission).n_free
         return of_first + of_transitions + len(self.emission) * n_free * int(emits_freely.sum())
 
-    def free_slopes(self, parameters: Parameters, emission: Emission) -> tuple[Tensor, Tensor, Tensor]:
-        """Return masks of the slopes that are learned, for transitions, output parameters and the first state.
+    def free_slopes(self, parameters: Parameters, emission: Emission) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return masks of the slopes that are learned, for transitions, output parameters, first state and durations.
 
-        The shapes are ``(K, K, U)``, ``(K, P, U)`` and ``(K, U)``, for K states, P output parameters of a state, and
-        U inputs. Slopes of reference categories, which are fixed at zero, and of inputs that the options do not name,
-        are False.
+        The shapes are ``(K, K, U)``, ``(K, P, U)`` and twice ``(K, U)``, for K states, P output parameters of a state,
+        and U inputs. Slopes of reference categories, which are fixed at zero, and of inputs that the options do not
+        name, are False.
         """
         of_table = torch.zeros_like(parameters.table, dtype=torch.bool)
         if self.emission:
@@ -169,18 +176,21 @@ class InputOptions:
             of_table[:, regression.places] = True
             if regression.has_reference:
                 of_table[:, 0] = False
-        rows = has_transition_slope(parameters), of_table, has_initial_slope(parameters.initial)
-        columns = (self.transition, self.emission, self.start)
+        of_first = has_initial_slope(parameters.initial)
+        rows = has_transition_slope(parameters), of_table, of_first, torch.ones_like(of_first)
+        columns = (self.transition, self.emission, self.start, self.duration)
         free = []
         for of_row, which in zip(rows, columns, strict=True):
             is_read = torch.zeros(self.n_inputs, dtype=torch.bool, device=of_row.device)
             is_read[list(which)] = True
             free.append(of_row.unsqueeze(-1) & is_read)
-        return free[0], free[1], free[2]
+        return free[0], free[1], free[2], free[3]
 
     def log_prior(self, parameters: Parameters) -> Tensor:
         """Return the log-density of the prior of slopes on inputs in nats, up to a constant, as a scalar tensor."""
         total = parameters.transition.new_zeros(())
+        if parameters.duration_slopes is not None:
+            total = total + parameters.duration_slopes.square().sum()
         rows: list[tuple[Tensor, Tensor]] = []
         if parameters.transition_slopes is not None and parameters.generator is not None:
             total = total + parameters.transition_slopes.square().sum()
@@ -215,6 +225,12 @@ class InputStatistics:
         first: posterior of the first state of each sequence, ``(n, K)`` float64.
         path_inputs: in continuous time the F inputs that rates depend on, for each of G gaps between steps, ``(G, F)``.
         paths: expected jumps within each gap, with the expected times in each state on the diagonal, ``(G, K, K)``.
+        segments: expected number of segments of an ``HSMM`` that begin at each step, ``(N, K)`` float64.
+        segment_steps: expected number of steps, all but the first, of these segments in full, ``(N, K)``.
+        biased: the same number of first segments that may have begun before their sequence, ``(n, K)``.
+        biased_steps: expected number of steps, all but the first, of these segments in full, ``(n, K)``.
+        duration_counts: expected number of all these segments of each full duration, for each of B batches,
+            ``(B, K, D)``.
     """
 
     inputs: Tensor
@@ -226,6 +242,11 @@ class InputStatistics:
     first: Tensor | None = None
     path_inputs: Tensor | None = None
     paths: Tensor | None = None
+    segments: Tensor | None = None
+    segment_steps: Tensor | None = None
+    biased: Tensor | None = None
+    biased_steps: Tensor | None = None
+    duration_counts: Tensor | None = None
 
     @classmethod
     def of_batch(
@@ -265,9 +286,8 @@ class InputStatistics:
 
     def scaled(self, factor: float) -> InputStatistics:
         """Return the statistics with posteriors multiplied by ``factor``, as if the data had that weight."""
-        posteriors = (self.transitions, self.gamma, self.first, self.paths)
-        transitions, gamma, first, paths = (None if each is None else factor * each for each in posteriors)
-        return replace(self, transitions=transitions, gamma=gamma, first=first, paths=paths)
+        posteriors = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in OBSERVED}
+        return replace(self, **{name: factor * each for name, each in posteriors.items() if each is not None})
 
 
 def maximised_transitions(

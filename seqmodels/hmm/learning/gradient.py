@@ -23,7 +23,7 @@ from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import MAPObjective
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions
-from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.parameters import SLOPES, Parameters
 from seqmodels.inference.chains.autograd import log_prob_of_segments
 from seqmodels.inference.chains.continuous_time import differentiable_log_transitions, generator_of, without_diagonal
 from seqmodels.inference.chains.given_inputs import log_transitions
@@ -39,7 +39,6 @@ from seqmodels.training import (
     train,
 )
 
-SLOPES = ("transition_slopes", "table_slopes", "initial_slopes")
 MAX_KEPT = 1 << 24  # most frames times numbers of the table that are kept for the backward pass; bounds memory
 RECOMPUTED = 1 << 22  # size of the blocks that are computed again in the backward pass where more would be kept
 
@@ -189,7 +188,8 @@ class Unconstrained(nn.Module):
         kept_numbers = self.constraints.kept_numbers(parameters.table, emission)
         _freeze(self.arcs, kept_rows)
         _freeze(self.table, kept_numbers)
-        kept_slopes = (kept_rows[:, :, None], kept_numbers[:, :, None], torch.tensor(is_fixed))
+        of_durations = ~emission.has_free_durations(len(parameters.initial))[:, None]
+        kept_slopes = (kept_rows[:, :, None], kept_numbers[:, :, None], torch.tensor(is_fixed), of_durations)
         self.slopes, self.are_free = nn.ParameterDict(), nn.Module()
         free = (inputs or InputOptions()).free_slopes(parameters, emission)
         for name, slopes, is_free, is_kept in zip(SLOPES, parameters.slopes, free, kept_slopes, strict=True):
@@ -213,6 +213,8 @@ class Unconstrained(nn.Module):
         slopes = {name: each * self.are_free.get_buffer(name) for name, each in self.slopes.items()}
         if "table_slopes" in slopes:
             slopes["table_slopes"] = self.constraints.tying_of(self.emission).shared(slopes["table_slopes"])
+        if "duration_slopes" in slopes:
+            slopes["duration_slopes"] = self.emission.with_shared_durations(slopes["duration_slopes"])
         table = self.emission.of_unbounded(self.constraints.tying.shared(self.table))
         return Parameters(initial, transition, final, table, **slopes, generator=generator)
 

@@ -55,11 +55,13 @@ class PosteriorDensity:
         )
         if self.coordinates.start == "free":
             log_density = log_density + dirichlet_log_density(logs(parameters.initial, prior.initial), prior.initial)
-        of_transitions, of_table, of_initial = parameters.slopes
+        of_transitions, of_table, of_initial, of_durations = parameters.slopes
         if of_table is not None:  # those of states that share an emission count once
             coordinates = self.coordinates
             of_table = coordinates.options.constraints.tying_of(coordinates.emission).one_each(of_table)
-        for slopes in (of_transitions, of_table, of_initial):
+        if of_durations is not None:
+            of_durations = of_durations[self.coordinates.emission.has_free_durations(len(of_durations))]
+        for slopes in (of_transitions, of_table, of_initial, of_durations):
             if slopes is not None:
                 log_density = log_density - 0.5 * (slopes / self.slopes).square().sum()
         return log_density

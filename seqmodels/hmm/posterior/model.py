@@ -220,7 +220,7 @@ class PosteriorHMM(SequenceModel):
         of_chain["constraints"] = constraints
         prior = prior_hyperparameters(chosen, family, chain.options.topology, chain.n_states, **of_chain)
         counts = chain.expectations(fitted, family.emission, corpus.batches, corpus.dtype)
-        start, (of_transition, of_table, of_initial) = self.model_.start_, fitted.slopes
+        start, (of_transition, of_table, of_initial, of_durations) = self.model_.start_, fitted.slopes
         first = mean_initial(
             prior.initial + counts.initial * (prior.initial > 0), "free" if start != "uniform" else start
         )
@@ -234,6 +234,7 @@ class PosteriorHMM(SequenceModel):
             transition_slopes=of_transition,
             table_slopes=of_table,
             initial_slopes=of_initial,
+            duration_slopes=of_durations,
         )
         slopes = float(chosen.numbers("slopes", 1.0, ()))
         of_data = (slopes, corpus.batches, chain.log_prob_of_batch)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
 from seqmodels.hmm.conjugate import EmissionPrior, prior_of
@@ -18,7 +19,7 @@ from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.estimates import emitted_of
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
-from seqmodels.hmm.learning.em import Expectations, MAPObjective, m_step
+from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective, m_step
 from seqmodels.hmm.learning.em import e_step as e_step_of_hmm
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm, ChainOptions
@@ -27,7 +28,13 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.cursor import HSMMCursor, SegmentState
 from seqmodels.hmm.semi_markov.durations import DurationFamily
 from seqmodels.hmm.semi_markov.estimates import SegmentEmitted, expected_log_prob
-from seqmodels.hmm.semi_markov.expectations import SegmentEmission, expected_counts, trellis_of_batch
+from seqmodels.hmm.semi_markov.expectations import (
+    TABLES_OF_STEP,
+    SegmentEmission,
+    SegmentObjective,
+    expected_counts,
+    trellis_of_batch,
+)
 from seqmodels.hmm.semi_markov.options import SegmentOptions
 from seqmodels.hmm.semi_markov.priors import SegmentFamily
 from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
@@ -85,7 +92,13 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         is_free = all(each is None for each in given) or self.segments.constraints.is_free
         constraints = None if is_free else self.segments.constraints
         inner = emission_of(observation, size)
-        return SegmentEmission(inner, self.family, left_censored=self.left_censored, constraints=constraints)
+        return SegmentEmission(
+            inner,
+            self.family,
+            left_censored=self.left_censored,
+            constraints=constraints,
+            reads_inputs=bool(self.inputs.duration),
+        )
 
     def emission_prior(
         self, observation: Observation, size: int, make: Callable[[Observation, int], EmissionPrior] = prior_of
@@ -96,13 +109,14 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         allowed, leaves, _ = self.options.free_rows(self.n_states)
         emits = self.segments.constraints.emission.is_first & ~self.segments.constraints.keeps_emission
         slopes = self.inputs.n_parameters(self.options.n_first_states, allowed, leaves, emits, emission)
+        slopes += len(self.inputs.duration) * self.segments.constraints.n_free[1]
         return self.options.n_parameters(self.arguments.length, emission, "free") + slopes
 
     # -- inference -----------------------------------------------------------------------------------------
 
     @property
     def has_one_matrix(self) -> bool:
-        return not self.inputs.transition
+        return not (self.inputs.transition or self.inputs.duration)
 
     def trellis(
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
@@ -141,15 +155,18 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         return trellis.packing.split(posterior.gamma), posterior.log_prob
 
     def best_paths(self, trellis: SemiMarkovTrellis) -> tuple[list[Tensor], Tensor]:
+        _check_runs(trellis)
         paths, log_prob = best_segments(of_runs(trellis))
         return [torch.from_numpy(path) for path in paths], log_prob
 
     def k_best_paths(self, trellis: SemiMarkovTrellis, k: int) -> list[tuple[Tensor, Tensor]]:
+        _check_runs(trellis)
         return k_best_segments(trellis, k)
 
     def alignments(
         self, trellis: SemiMarkovTrellis, groups: Sequence[Groups]
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        _check_runs(trellis)
         positions, states, log_prob = best_segment_alignments(trellis, groups)
         return list(positions), list(states), log_prob
 
@@ -175,7 +192,8 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int, inputs: Tensor | None = None
     ) -> StatesAhead:
         assert isinstance(emission, SegmentEmission), "of this chain"
-        log_pmf = emission.durations(parameters.table).log_pmf
+        log_pmf = emission.durations_given_inputs(parameters, None if inputs is None else inputs[1:], 1).log_pmf
+        log_pmf = log_pmf.expand(k, *log_pmf.shape[-2:])
         log_a = self.log_transitions_ahead(parameters, inputs)
         log_joint, first = log_states_ahead(log_belief, parameters.transition, log_pmf, k, log_a)
         each = parameters.transition.expand(k, -1, -1) if log_a is None else log_a.exp()
@@ -238,6 +256,9 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         for guess in guesses:
             fitted = _as_hmm(guess, of_hmm, batches, corpus.dtype, StopRule(STEPS_OF_START, stop.tol))
             yield _with_durations(fitted, emission, self.options.topology, constraints.durations)
+
+    def em_objective(self, objective: MAPObjective) -> EMObjective:
+        return SegmentObjective(objective) if self.inputs.duration else objective
 
     def expectations_of_batch(
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
@@ -321,15 +342,40 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         segments = super().stationary_at(parameters, emission, inputs)
         if self.family.follows_itself:
             return segments
-        assert isinstance(emission, SegmentEmission), "of this chain"
-        durations = emission.durations(parameters.table).log_pmf.exp()
-        steps = segments * (durations @ torch.arange(1.0, durations.shape[1] + 1, dtype=durations.dtype))
+        steps = segments * self.mean_durations_at(parameters, emission, inputs)
         return steps / steps.sum(-1, keepdim=True)
+
+    def mean_durations_at(self, parameters: Parameters, emission: Emission, inputs: Tensor) -> Tensor:
+        """Return the mean number of steps of segments that begin at N steps, ``(N, K)``, differentiable in parameters.
+
+        Args:
+            parameters: parameters of the chain.
+            emission: the emission of the states, with durations.
+            inputs: standardised inputs of the steps, ``(N, U)``.
+        """
+        assert isinstance(emission, SegmentEmission), "of this chain"
+        durations = emission.durations_given_inputs(parameters, inputs, 0).log_pmf.exp()
+        means = durations @ torch.arange(1.0, durations.shape[-1] + 1, dtype=durations.dtype)
+        return means.expand(len(inputs), -1)
 
     def stationary(self, parameters: Parameters, emission: Emission) -> np.ndarray:
         segments = super().stationary(parameters, emission)
         steps = segments if self.family.follows_itself else segments * self.mean_durations(parameters, emission)
         return np.asarray(steps / steps.sum())
+
+
+def _check_runs(trellis: SemiMarkovTrellis) -> None:
+    """Raise ``ValueError`` if the tables of runs, of states that follow themselves, do not fit into memory.
+
+    They have a number for each step, state and length of a run, if durations differ from step to step.
+    """
+    if trellis.durations.differ and bool(trellis.transition.diagonal().any()):
+        n_times, (n_steps, n_states) = len(trellis.packing.blocks), trellis.log_b.shape
+        refuse_beyond_memory(
+            f"runs of states that follow themselves, of {n_steps:,} steps with different durations,",
+            8.0 * 2 * TABLES_OF_STEP * n_steps * n_states * n_times,
+            "pass shorter sequences",
+        )
 
 
 def log_states_ahead(
@@ -341,7 +387,7 @@ def log_states_ahead(
         log_left: log-probabilities of the last observed step's state and of the steps left of its segment, counting the
             last step as the first, ``(K, D)``.
         transition: transition probabilities between segments, ``(K, K)``.
-        log_pmf: log-probabilities of durations 1 to D, ``(K, D)``.
+        log_pmf: log-probabilities of durations 1 to D of segments that begin at each step ahead, ``(k, K, D)``.
         k: number of steps ahead.
         log_a: log-transitions to the segments that begin at each step ahead, ``(k, K, K)``; None if all steps have
             ``transition``.
@@ -355,7 +401,7 @@ def log_states_ahead(
         going_on = torch.cat([joint[:, 1:], torch.full_like(joint[:, :1], -torch.inf)], 1)
         ended = joint[None, :, 0]
         first_step = follow(ended) if log_a is None else torch.logsumexp(ended.T + log_a[h], 0, keepdim=True)
-        joint = torch.logaddexp(going_on, first_step.T + log_pmf)
+        joint = torch.logaddexp(going_on, first_step.T + log_pmf[h])
         first = joint if h == 0 else first
         rows.append(torch.logsumexp(joint, 1))
     return torch.stack(rows), first
@@ -367,13 +413,13 @@ def segments_ahead(log_first: Tensor, transitions: Tensor, log_pmf: Tensor) -> S
     Args:
         log_first: log-probabilities of state and steps left one step ahead, ``(K, D)``, up to a constant.
         transitions: transition probabilities to the segments that begin at each step ahead, ``(k, K, K)``.
-        log_pmf: log-probabilities of durations 1 to D, ``(K, D)``.
+        log_pmf: log-probabilities of durations 1 to D of segments that begin at each step ahead, ``(k, K, D)``.
     """
-    (k, longest), pmf = log_pmf.shape, log_pmf.exp()
+    (_, k, longest), pmf = log_pmf.shape, log_pmf.exp()
 
     def advance(values: Tensor, h: int) -> Tensor:
         at = values.reshape(k, longest, -1)
-        later = pmf.unsqueeze(-1) * (transitions[h].T @ at[:, 0]).unsqueeze(1)
+        later = pmf[h].unsqueeze(-1) * (transitions[h].T @ at[:, 0]).unsqueeze(1)
         later[:, :-1] += at[:, 1:]
         return later.reshape(values.shape)
 

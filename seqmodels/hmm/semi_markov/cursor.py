@@ -38,7 +38,7 @@ class SegmentState:
         past: the last p steps, ``(n, p, D)``.
         n_scored: number of steps after the source.
         log_going_on: the part of ``log_predicted`` in which the segment of the last step goes on, ``(n, K, D)``; None
-            before the first step, and where transitions do not depend on inputs.
+            before the first step, and where neither transitions nor durations depend on inputs.
         inputs: standardised inputs of the next step, ``(n, U)``, which ``log_predicted`` then depends on; None until
             they are given.
     """
@@ -68,20 +68,30 @@ class HSMMCursor(ChainCursor[SegmentState]):
     def given(self, state: SegmentState, inputs: Tensor) -> SegmentState:
         """Return the state once the inputs of the next step are known, before that step is predicted.
 
-        Transitions into a segment that begins with this step depend on them, and so may the first state.
+        Transitions into a segment that begins with this step, and its duration, may depend on them, and so may the
+        first state.
 
         Args:
             state: state of the cursor.
             inputs: standardised inputs of the next step of n sequences, ``(n, U)``.
         """
         p, inputs, predicted = self.parameters, inputs.to(self.parameters.initial), state.log_predicted
-        if p.initial_slopes is not None and state.log_ended is None:
-            predicted = log_initial(p.initial, p.initial_slopes, inputs).unsqueeze(-1) + self.durations.log_first
-        if p.transition_slopes is not None and state.log_ended is not None:
-            assert state.log_going_on is not None, "kept where transitions depend on inputs"
-            log_a = log_transitions(p.transition, p.transition_slopes, inputs)  # (n, K, K)
-            starts = torch.logsumexp(state.log_ended.unsqueeze(2) + log_a, 1)
-            predicted = torch.logaddexp(state.log_going_on, starts.unsqueeze(-1) + self.durations.log_pmf)
+        durations = self.durations
+        if p.duration_slopes is not None:
+            durations = durations.given_inputs(p.duration_slopes, inputs, len(inputs))
+        if state.log_ended is None and (p.initial_slopes is not None or durations.differ):
+            log_first = p.initial.log()[None]
+            if p.initial_slopes is not None:
+                log_first = log_initial(p.initial, p.initial_slopes, inputs)
+            predicted = log_first.unsqueeze(-1) + durations.log_first
+        if state.log_ended is not None and self._is_driven:
+            assert state.log_going_on is not None, "kept where segments depend on inputs"
+            if p.transition_slopes is None:
+                starts = self._follow(state.log_ended)
+            else:
+                log_a = log_transitions(p.transition, p.transition_slopes, inputs)  # (n, K, K)
+                starts = torch.logsumexp(state.log_ended.unsqueeze(2) + log_a, 1)
+            predicted = torch.logaddexp(state.log_going_on, starts.unsqueeze(-1) + durations.log_pmf)
         return replace(state, log_predicted=predicted, inputs=inputs)
 
     def unseen(self, state: SegmentState) -> SegmentState | None:
@@ -102,7 +112,7 @@ class HSMMCursor(ChainCursor[SegmentState]):
         x = self._on_device(x)
         past_after = torch.cat([state.past[:, 1:], x.unsqueeze(1)], 1) if self.observation.n_past else state.past
         log_b, n_scored = self._log_b_of_step(state, x), state.n_scored + 1
-        if self._runs_compiled(len(x)) and self.parameters.transition_slopes is None:
+        if self._runs_compiled(len(x)) and not self._is_driven:
             predicted, ended, belief, log_prob = self._advance_compiled(state.log_predicted, log_b)
             after = SegmentState(predicted, ended, belief, past_after, n_scored)
         else:
@@ -115,6 +125,11 @@ class HSMMCursor(ChainCursor[SegmentState]):
         if self.parameters.final is not None and not state.n_scored:
             log_prob = log_prob - self._log_first(state)
         return after, log_prob
+
+    @property
+    def _is_driven(self) -> bool:
+        """True if a new segment, its state or its duration, depends on the inputs of its first step."""
+        return self.parameters.transition_slopes is not None or self.parameters.duration_slopes is not None
 
     def single_steps(self) -> SingleSteps:
         """Return a reader of the steps of one sequence, one at a time, which uses this cursor."""
@@ -167,7 +182,7 @@ class HSMMCursor(ChainCursor[SegmentState]):
         continues = torch.cat([log_alpha[:, :, 1:], torch.full_like(log_alpha[:, :, :1], -torch.inf)], 2)
         starts = self._follow(log_ended).unsqueeze(-1) + self.durations.log_pmf
         log_predicted = torch.logaddexp(continues, starts)
-        kept = None if self.parameters.transition_slopes is None else continues
+        kept = continues if self._is_driven else None
         return SegmentState(log_predicted, log_ended, torch.logsumexp(log_alpha, -1), past, n_scored, kept)
 
     def predictions_ahead(self, state: SegmentState, k: int) -> list[Prediction] | None:

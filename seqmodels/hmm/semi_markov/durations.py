@@ -29,6 +29,11 @@ from seqmodels.hmm.conjugate.distributions import (
     expected_log,
 )
 from seqmodels.hmm.estimates import ON_BOUNDARY, Estimate, free_logits, is_inner
+from seqmodels.hmm.semi_markov.duration_regression import (
+    DurationRegression,
+    maximised_numbers,
+    maximised_probabilities,
+)
 
 Array = NDArray[np.float64]
 DurationName = Literal["negative-binomial", "poisson", "logarithmic", "categorical", "geometric"]
@@ -96,6 +101,20 @@ class DurationFamily(ABC):
             n_biased: number of them that were observed with probability in proportion to their duration, because the
                 segment had begun before its sequence, ``(K,)``.
             table: the table before; the result is never worse. A state without counts keeps its row.
+        """
+
+    @abstractmethod
+    def maximise_given_inputs(
+        self, regression: DurationRegression, row: Tensor, slopes: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the row of the table of one state, ``(Q,)``, and its slopes ``(F,)`` after an M-step given inputs.
+
+        ``p(d | u) ∝ p(d) exp((w · u) (d - 1))``, where the row is of p and w are the slopes on F inputs u.
+
+        Args:
+            regression: expected counts of the state's segments by their inputs.
+            row: the row before, ``(Q,)``; the result is never worse.
+            slopes: the slopes before, ``(F,)``.
         """
 
     @abstractmethod
@@ -292,6 +311,11 @@ class CategoricalDurations(DurationFamily):
                 row[:] = _length_biased(n, min(biased, n.sum()))
         return torch.as_tensor(rows, device=table.device)
 
+    def maximise_given_inputs(
+        self, regression: DurationRegression, row: Tensor, slopes: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return maximised_probabilities(regression, self.pseudocount, row, slopes)
+
     def log_prior(self, table: Tensor) -> Tensor:
         return self.pseudocount * torch.where(table > 0, table, 1.0).log().sum()
 
@@ -482,6 +506,16 @@ class OneParameterDurations(DurationFamily):
                 row[0] = max(candidates, key=problem.value)
         return torch.as_tensor(rows, device=table.device)
 
+    def maximise_given_inputs(
+        self, regression: DurationRegression, row: Tensor, slopes: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        later, log_base = regression.later, self.log_base(row.device)
+
+        def derivatives(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return log_base + numbers * later, later[None], torch.zeros_like(later)[None]
+
+        return maximised_numbers(regression, derivatives, [self.tilts], row, slopes)
+
     def is_free(self, table: Tensor, least: float) -> Tensor:
         return is_within(table, *self.tilts)
 
@@ -631,6 +665,23 @@ class NegativeBinomialDurations(DurationFamily):
             return np.array([before[0], kept_tilt])
         return np.array([optimum.x, tilt])
 
+    def maximise_given_inputs(
+        self, regression: DurationRegression, row: Tensor, slopes: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        later = regression.later
+
+        def derivatives(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            size = numbers[0].exp()
+            log_base = torch.lgamma(later + size) - torch.lgamma(size) - torch.lgamma(later + 1)
+            slope, curvature = (
+                size ** (n + 1) * (torch.polygamma(n, later + size) - torch.polygamma(n, size)) for n in (0, 1)
+            )
+            second = torch.stack([slope + curvature, torch.zeros_like(later)])
+            return log_base + numbers[1] * later, torch.stack([slope, later]), second
+
+        ranges = [(math.log(SIZES[0]), math.log(SIZES[1])), (TILTS[0], LARGEST_LOG_SUCCESS)]
+        return maximised_numbers(regression, derivatives, ranges, row, slopes)
+
     def raw(self, table: Tensor) -> Mapping[str, Array]:
         return {
             "duration_sizes_": table[:, 0].exp().numpy(),
@@ -698,6 +749,11 @@ class GeometricDurations(DurationFamily):
 
     def maximise(self, counts: Tensor, n_biased: Tensor, table: Tensor) -> Tensor:
         return table
+
+    def maximise_given_inputs(
+        self, regression: DurationRegression, row: Tensor, slopes: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        raise AssertionError("geometric durations are transitions, which depend on inputs themselves")
 
     def raw(self, table: Tensor) -> Mapping[str, Array]:
         return {}

@@ -23,7 +23,8 @@ from seqmodels.hmm.semi_markov.expectations import (
     trellis_of_batch,
 )
 from seqmodels.inference.chains.densities import LogDensities
-from seqmodels.inference.chains.given_inputs import log_transitions
+from seqmodels.inference.chains.given_inputs import log_durations, log_transitions
+from seqmodels.inference.chains.log_weights import safe_log
 from seqmodels.inference.chains.semi_markov import SemiMarkovPosterior, forward_backward_pass
 
 
@@ -129,17 +130,54 @@ def expected_log_prob(parameters: Parameters, emission: SegmentEmission, batch: 
     terms.append(expected_log(posterior.xi, transition))
     if parameters.final is not None:
         terms.append(expected_log(posterior.final, parameters.final))
-    terms.append(_expected_durations(posterior, emission, of_durations))
+    terms.append(_expected_durations(posterior, emission, of_durations, parameters.duration_slopes, batch.inputs))
     return posterior.log_prob, torch.stack(terms).sum()
 
 
-def _expected_durations(posterior: SemiMarkovPosterior, emission: SegmentEmission, table: Tensor) -> Tensor:
+def _expected_durations(
+    posterior: SemiMarkovPosterior,
+    emission: SegmentEmission,
+    table: Tensor,
+    slopes: Tensor | None,
+    inputs: Tensor | None,
+) -> Tensor:
+    """Return the expected log-probability of the durations of all segments in nats, a differentiable scalar.
+
+    Args:
+        posterior: expected numbers of the segments.
+        emission: the emission with durations.
+        table: parameters of durations, ``(K, Q)``.
+        slopes: their slopes, ``(K, U)``; None if they do not depend on inputs.
+        inputs: inputs of the N packed steps, ``(N, U)``; None if nothing depends on inputs.
+    """
     pmf = emission.family.pmf(table)
+    if slopes is not None:
+        assert inputs is not None
+        log_pmf = safe_log(pmf)
+        total = (posterior.durations * torch.where(posterior.durations > 0, log_pmf, 0.0)).sum()
+        is_met = (posterior.segments > 0).any(1)
+        n, u = posterior.segments[is_met], inputs[is_met].to(slopes)
+        tilts = u @ slopes.T  # (R, K)
+        later = torch.arange(pmf.shape[1], dtype=pmf.dtype, device=pmf.device)
+        log_z = torch.logsumexp(log_pmf + tilts.unsqueeze(-1) * later, -1)
+        total = total + (posterior.steps[is_met] * tilts - n * log_z).sum()
+        if emission.left_censored:
+            first = log_durations(log_pmf, slopes, inputs[: len(posterior.first_durations)]).exp()
+            total = total + expected_log(posterior.first_durations, _of_steps_left(first))
+        return total
     total = expected_log(posterior.durations, pmf)
-    if emission.left_censored:  # the steps left of a first segment have probabilities P(d >= r) / E[d]
-        at_least = pmf.flip(1).cumsum(1).flip(1)
-        total = total + expected_log(posterior.first_durations, at_least / at_least.sum(1, keepdim=True))
+    if emission.left_censored:
+        total = total + expected_log(posterior.first_durations, _of_steps_left(pmf))
     return total
+
+
+def _of_steps_left(pmf: Tensor) -> Tensor:
+    """Return the probabilities ``P(d >= r) / E[d]`` that r steps of a first segment are left, in the shape of ``pmf``.
+
+    ``pmf`` has the probabilities of durations of 1 to D steps, ``(..., D)``.
+    """
+    at_least = pmf.flip(-1).cumsum(-1).flip(-1)
+    return at_least / at_least.sum(-1, keepdim=True)
 
 
 def expected_log(counts: Tensor, probabilities: Tensor) -> Tensor:

@@ -11,25 +11,35 @@ seen)``, so that M-steps are those for complete data and the likelihood never fa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.distributed import all_reduce_sum
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.learning.constraints import Tying
-from seqmodels.hmm.learning.em import Expectations
-from seqmodels.hmm.learning.given_inputs import InputStatistics
+from seqmodels.hmm.learning.em import Expectations, OwnMStep, m_step
+from seqmodels.hmm.learning.given_inputs import InputOptions, InputStatistics
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.semi_markov.duration_regression import DurationRegression
 from seqmodels.hmm.semi_markov.durations import DurationFamily
 from seqmodels.inference.chains.densities import Densities, clamped
 from seqmodels.inference.chains.given_inputs import log_transitions
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.inference.chains.semi_markov import Durations, SemiMarkovTrellis, forward_backward_pass
+from seqmodels.inference.chains.semi_markov import (
+    Durations,
+    SemiMarkovPosterior,
+    SemiMarkovTrellis,
+    forward_backward_pass,
+)
+
+TABLES_OF_STEP = 8  # tables of durations of a step that are held at once, if they depend on inputs
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,7 @@ class SegmentEmission(Emission):
         family: family of the distributions of durations.
         left_censored: True if the first segment of a sequence may have begun before the sequence.
         constraints: states that share or keep their emission or durations; None if all are free.
+        reads_inputs: True if durations depend on inputs, so that each step has tables of them.
     """
 
     def __init__(
@@ -95,12 +106,14 @@ class SegmentEmission(Emission):
         *,
         left_censored: bool,
         constraints: SegmentConstraints | None = None,
+        reads_inputs: bool = False,
     ) -> None:
         super().__init__(inner.observation, inner.size)
         self.inner = inner
         self.family = family
         self.left_censored = left_censored
         self.constraints = constraints
+        self.reads_inputs = reads_inputs
 
     @property
     def n_statistics(self) -> int:
@@ -131,9 +144,11 @@ class SegmentEmission(Emission):
     def n_densities(self, n_states: int) -> int:
         """Return how many numbers a frame takes in memory for ``n_states`` states.
 
-        These are its densities, or the number of states times the longest duration if that is more.
+        These are its densities, or the number of states times the longest duration (of all tables of a step, if
+        durations depend on inputs) if that is more.
         """
-        return max(self.inner.n_densities(n_states), n_states * self.family.longest)
+        of_durations = n_states * self.family.longest * (TABLES_OF_STEP if self.reads_inputs else 1)
+        return max(self.inner.n_densities(n_states), of_durations)
 
     def split(self, table: Tensor) -> tuple[Tensor, Tensor]:
         """Return a table's P columns of the emission, ``(K, P)``, and its Q columns of durations, ``(K, Q)``, as views.
@@ -146,6 +161,39 @@ class SegmentEmission(Emission):
     def durations(self, table: Tensor) -> Durations:
         """Return the distributions of durations in ``table (K, P + Q)``, in the form in which inference reads them."""
         return Durations.of(self.family.log_pmf(self.split(table)[1]), left_censored=self.left_censored)
+
+    def durations_given_inputs(self, parameters: Parameters, inputs: Tensor | None, n_sequences: int) -> Durations:
+        """Return the distributions of durations of segments that begin at N steps of n packed sequences.
+
+        They are those of all segments if durations do not depend on inputs.
+
+        Args:
+            parameters: parameters of the HSMM.
+            inputs: standardised inputs of the steps, ``(N, U)``; None if nothing depends on inputs.
+            n_sequences: number of sequences n, whose first steps come first.
+
+        Raises:
+            ValueError: the tables of all steps do not fit into memory.
+        """
+        durations = self.durations(parameters.table)
+        if parameters.duration_slopes is None:
+            return durations
+        assert inputs is not None
+        n_numbers = len(inputs) * durations.log_pmf.numel()
+        refuse_beyond_memory(
+            f"durations of {len(inputs):,} steps that depend on inputs",
+            8.0 * 2 * TABLES_OF_STEP * n_numbers,
+            "pass a smaller max_duration, or shorter sequences",
+        )
+        return durations.given_inputs(parameters.duration_slopes, inputs, n_sequences)
+
+    def has_free_durations(self, n_states: int) -> Tensor:
+        if self.constraints is None:
+            return torch.ones(n_states, dtype=torch.bool)
+        return self.constraints.durations.is_first & ~self.constraints.keeps_durations
+
+    def with_shared_durations(self, slopes: Tensor) -> Tensor:
+        return slopes if self.constraints is None else self.constraints.durations.shared(slopes)
 
     def evaluate(
         self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
@@ -174,6 +222,50 @@ class SegmentEmission(Emission):
         spread = c.emission.spread(of_groups), c.durations.spread(of_durations)
         kept = zip((c.keeps_emission, c.keeps_durations), (emission, durations), spread, strict=True)
         return torch.cat([torch.where(is_kept[:, None].to(new.device), old, new) for is_kept, old, new in kept], 1)
+
+    def maximise_durations(
+        self, parameters: Parameters, statistics: InputStatistics, options: InputOptions
+    ) -> tuple[Tensor, Tensor]:
+        """Return the parameters of durations at inputs of zero, ``(K, Q)``, and their slopes, ``(K, U)``: the M-step.
+
+        Args:
+            parameters: parameters before the M-step, with slopes of durations.
+            statistics: expected numbers of segments by the inputs of their first step.
+            options: which inputs the durations depend on, and the strength of the prior of slopes.
+        """
+        s, columns = statistics, list(options.duration)
+        assert parameters.duration_slopes is not None
+        assert s.segments is not None
+        assert s.segment_steps is not None
+        assert s.duration_counts is not None
+        table, slopes = self.split(parameters.table)[1].clone(), parameters.duration_slopes.clone()
+        inputs, n, steps = s.inputs, s.segments, s.segment_steps
+        is_biased = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
+        if s.biased is not None and s.biased_steps is not None and s.first_inputs is not None:
+            inputs, n, steps = (
+                torch.cat(both) for both in ((inputs, s.first_inputs), (n, s.biased), (steps, s.biased_steps))
+            )
+            is_biased = torch.nn.functional.pad(is_biased, (0, len(s.biased)), value=True)
+        counts, design, c = s.duration_counts.sum(0), inputs[:, columns].double(), self.constraints
+        group = torch.arange(len(table)) if c is None else c.durations.group
+        # Rows of the same inputs count together; there are few where inputs are the same at all steps of a sequence.
+        rows = torch.cat([design, is_biased[:, None].to(design)], 1)
+        rows, number = torch.unique(rows, dim=0, return_inverse=True)
+        design, is_biased = rows[:, :-1], rows[:, -1] > 0
+        n, steps = (each.new_zeros(len(rows), each.shape[1]).index_add_(0, number, each) for each in (n, steps))
+        for k in self.has_free_durations(len(table)).nonzero()[:, 0].tolist():
+            alike = (group == group[k]).nonzero()[:, 0]
+            total = counts[alike].sum(0)
+            (n_all,), _ = all_reduce_sum([total.sum()])
+            if not n_all > 0:
+                continue
+            of_rows = (n[:, alike].sum(1), steps[:, alike].sum(1), is_biased)
+            regression = DurationRegression(total, design, *of_rows, options.ridge * len(alike))
+            row, of_columns = self.family.maximise_given_inputs(regression, table[k], slopes[k, columns])
+            table[alike] = row
+            for state in alike.tolist():
+                slopes[state, columns] = of_columns
+        return table, slopes
 
     def log_prior(self, table: Tensor) -> Tensor:
         emission, durations = self.split(table)
@@ -224,17 +316,17 @@ def _unchanged(statistics: Statistics, table: Tensor) -> Tensor:
 
 
 def _full_durations_of_first(left: Tensor, log_pmf: Tensor) -> Tensor:
-    """Return the expected counts of full durations of first segments that began before their sequence, ``(K, D)``.
+    """Return the expected counts of full durations of first segments that began before their sequence, ``(..., D)``.
 
     If a segment is observed at any of its steps with equal probability, its full duration given that r steps are left
     has the distribution ``p(d) / P(d >= r)`` for d >= r.
 
     Args:
-        left: expected counts of the steps left of these segments at the first step of a sequence, ``(K, D)``.
-        log_pmf: log-probabilities of durations of 1 to D steps, ``(K, D)``.
+        left: expected counts of the steps left of these segments at the first step of a sequence, ``(..., D)``.
+        log_pmf: log-probabilities of durations of 1 to D steps, ``(..., D)``.
     """
-    log_at_least = log_pmf.flip(1).logcumsumexp(1).flip(1)
-    rate = (left.log() - torch.where(left > 0, log_at_least, 0.0)).logcumsumexp(1)
+    log_at_least = log_pmf.flip(-1).logcumsumexp(-1).flip(-1)
+    rate = (left.log() - torch.where(left > 0, log_at_least, 0.0)).logcumsumexp(-1)
     return (rate + log_pmf).exp()
 
 
@@ -246,8 +338,8 @@ def trellis_of_batch(
 ) -> SemiMarkovTrellis:
     """Return the parameters and densities of a batch, from which forward and Viterbi passes over segments run.
 
-    Where the state of a step is known, all other states have density zero. Where transitions depend on inputs, those
-    into a segment depend on the inputs of its first step.
+    Where the state of a step is known, all other states have density zero. Where transitions and durations depend on
+    inputs, those of a segment depend on the inputs of its first step.
 
     Args:
         parameters: parameters of the HSMM.
@@ -261,7 +353,10 @@ def trellis_of_batch(
     if not batch.segments.is_whole:
         packing = Packing.of(batch.segments.lengths.cpu(), log_b.device)
         log_b = packing.pack(batch.segments.packing.unpack(log_b))
-    p, log_a, durations = parameters, None, emission.durations(parameters.table)
+    p, log_a = parameters, None
+    durations = emission.durations_given_inputs(p, batch.inputs, packing.n_sequences)
+    if p.duration_slopes is not None:
+        assert batch.segments.is_whole, "no sequence is cut where durations differ from step to step"
     if p.transition_slopes is not None:
         assert batch.inputs is not None
         assert batch.segments.is_whole, "no sequence is cut where transitions differ from step to step"
@@ -296,9 +391,54 @@ def expected_counts(
     of_emission: Statistics = ()
     if parameters.table_slopes is None:
         of_emission = emission.statistics(parameters.table, batch.x, batch.past, gamma.to(dtype), memo)
-    statistics = (*of_emission, posterior.durations, posterior.first_durations)
     first, into = posterior.gamma[trellis.packing.rank], posterior.xi
     of_inputs = InputStatistics.of_batch(parameters, batch, gamma, first, into if into.dim() == 3 else None)
+    counts = posterior.durations, posterior.first_durations
+    if parameters.duration_slopes is not None:
+        assert of_inputs is not None
+        of_inputs = _with_durations(of_inputs, batch, trellis, posterior)
+        counts = torch.zeros_like(counts[0]), torch.zeros_like(counts[0])  # their regressions have their own
+    statistics = (*of_emission, *counts)
     log_prob, xi = float(posterior.log_prob.sum()), into.sum(0) if into.dim() == 3 else into
     counted = Expectations(log_prob, posterior.initial, xi, posterior.final, statistics, of_inputs)
     return counted.scaled(batch.weight)
+
+
+def _with_durations(
+    statistics: InputStatistics, batch: PackedBatch, trellis: SemiMarkovTrellis, posterior: SemiMarkovPosterior
+) -> InputStatistics:
+    """Return the statistics of regressions with those of durations.
+
+    Args:
+        statistics: those of the other regressions.
+        batch: n sequences.
+        trellis: their parameters and densities, with durations that differ from step to step.
+        posterior: the posterior of their segments.
+    """
+    counts, d, first = posterior.durations, trellis.durations, {}
+    if d.is_left_censored:
+        in_full = _full_durations_of_first(posterior.first_durations, d.log_pmf[: trellis.packing.n_sequences])
+        counts, by_sequence = counts + in_full.sum(0), in_full[trellis.packing.rank]
+        later = torch.arange(in_full.shape[-1], dtype=in_full.dtype, device=in_full.device)
+        first = {
+            "first_inputs": batch.first_inputs,
+            "biased": by_sequence.sum(-1),
+            "biased_steps": by_sequence @ later,
+        }
+    return replace(
+        statistics, segments=posterior.segments, segment_steps=posterior.steps, duration_counts=counts[None], **first
+    )
+
+
+class SegmentObjective(OwnMStep):
+    """The objective of EM of an HSMM whose durations depend on inputs: their M-step is a regression."""
+
+    def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
+        """Return the parameters that increase the objective most, given expected counts under ``parameters``."""
+        emission, of_inputs = self.of_chain.emission, expectations.given_inputs
+        updated = m_step(parameters, expectations, self.of_chain)
+        assert isinstance(emission, SegmentEmission), "of an HSMM"
+        assert of_inputs is not None, "durations depend on inputs"
+        durations, slopes = emission.maximise_durations(parameters, of_inputs, self.of_chain.inputs)
+        table = torch.cat([emission.observed(updated.table), durations], 1)
+        return replace(updated, table=table, duration_slopes=slopes)

@@ -79,8 +79,11 @@ class HSMM(HiddenChainModel):
             ``duration_pseudocount``.
         input_effects: a ``ChainInputEffects``, as in ``HMM``. Emissions depend on the inputs of their step, the first
             state on those of the first step, and transitions on those of the first step of the segment that they lead
-            to: ``p(j_n+1 | j_n, u_t) ∝ a(j_n, j_n+1) exp(w · u_t)``, where it begins at step t. Durations depend on no
-            inputs.
+            to: ``p(j_n+1 | j_n, u_t) ∝ a(j_n, j_n+1) exp(w · u_t)``, where it begins at step t. Its duration depends
+            on the same inputs, ``p_j(d | u_t) ∝ p_j(d) exp((w_j · u_t) (d - 1))``: before truncation the logarithm of
+            a Poisson rate is linear in them, and so is that of the probability of going on of negative binomial and
+            logarithmic durations. With ``left_censored=True`` what is left of a first segment follows from the
+            durations at the inputs of the first step. Geometric durations are transitions, and take inputs as such.
         training: a ``ChainTraining``, whose ``frozen`` may also name ``durations``.
 
     With ``length="given"`` the last segment of a sequence may continue after it: it counts with the probability of
@@ -126,11 +129,17 @@ class HSMM(HiddenChainModel):
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "max_duration": "longest"}
     _costly: ClassVar[frozenset[str]] = frozenset({"n_states"})
     _sums_out_missing: ClassVar[bool] = True
+    _has_durations: ClassVar[bool] = True
     _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient", "variational")
     _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches", "lr", "prior")
 
     def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> SemiMarkovChain:
         _check_durations(n_states, self.max_duration)
+        if self.durations == "geometric" and self.input_effects.durations:
+            raise ValueError(
+                "geometric durations are transitions of states to themselves; name the inputs as transitions of "
+                "input_effects in place of durations, or pass another family"
+            )
         family = duration_family(self.durations, self.max_duration, self.duration_pseudocount)
         arguments = (n_states, length, self.topology, self.training.tied, self.training.frozen, self.pseudocount)
         return SemiMarkovChain(
@@ -154,7 +163,8 @@ class HSMM(HiddenChainModel):
     def durations_(self) -> np.ndarray:
         """Probability that a segment (a visit to a state) lasts 1, 2, ... steps, for each state, ``(K, max_duration)``.
 
-        Rows sum to one, except for geometric durations, which may be longer than ``max_duration``.
+        If durations depend on inputs, these are the probabilities where all inputs are at their mean. Rows sum to one,
+        except for geometric durations, which may be longer than ``max_duration``.
         """
         if self.durations == "geometric":
             stays = np.diag(self.transition_)[:, None]
@@ -166,9 +176,45 @@ class HSMM(HiddenChainModel):
 
     @property
     def mean_durations_(self) -> np.ndarray:
-        """Expected number of steps of a segment (a visit to a state), for each of the K states, ``(K,)``."""
+        """Expected number of steps of a segment (a visit to a state), for each of the K states, ``(K,)``.
+
+        If durations depend on inputs, it is the number where all inputs are at their mean.
+        """
         chain = self._fitted_chain
         return chain.mean_durations(self.parameters_, self._emission_of(chain))
+
+    @property
+    def duration_slopes_(self) -> np.ndarray:
+        """Slopes w of durations, ``p_j(d | u) ∝ p_j(d) exp((w_j · u) (d - 1))``, per unit of each input, ``(K, U)``.
+
+        Units are those of raw inputs. For Poisson durations they are the change of the log-rate, for negative binomial
+        and logarithmic ones that of the log-probability of going on, before truncation. The U inputs are in the order
+        of ``input_names_``; those that durations do not depend on have zeros. ``AttributeError`` is raised if durations
+        depend on no inputs.
+        """
+        slopes, scaling = self.parameters_.duration_slopes, self._effects_scaling
+        if slopes is None or scaling is None:
+            raise AttributeError(f"this {type(self).__name__} has durations that depend on no inputs")
+        return np.asarray(slopes.numpy() / scaling.units)
+
+    def durations_at(self, inputs: Any) -> np.ndarray:
+        """Return the probabilities of durations of segments that begin at steps with given inputs, ``(T, K, D)``.
+
+        T steps, K states; D is ``max_duration``.
+
+        Args:
+            inputs: raw values of the U inputs at each step, ``(T, U)``, or a mapping from names of inputs to their
+                values.
+
+        Raises:
+            ValueError: durations depend on no inputs, or inputs are missing or have another shape.
+        """
+        slopes, scaling = self.parameters_.duration_slopes, self._effects_scaling
+        if slopes is None or scaling is None:
+            raise ValueError("the durations depend on no inputs; see durations_")
+        emission, u = self._emission, torch.as_tensor(scaling.encode_steps(inputs))
+        assert isinstance(emission, SegmentEmission), "of this model"
+        return emission.durations_given_inputs(self.parameters_, u, len(u)).log_pmf.exp().numpy()
 
     @classmethod
     @checked
@@ -193,6 +239,7 @@ class HSMM(HiddenChainModel):
         transition_slopes: Any = None,
         emission_slopes: Any = None,
         initial_slopes: Any = None,
+        duration_slopes: Any = None,
         inputs: InputScaling | Mapping[str, float] | None = None,
         encoding: Encoding | None = None,
         observation: Observation | None = None,
@@ -232,6 +279,8 @@ class HSMM(HiddenChainModel):
                 if emissions depend on no inputs.
             initial_slopes: change of the log-odds of starting in a state for one unit of each raw input of the first
                 step, ``(K, U)``; None if the first state depends on no inputs.
+            duration_slopes: slopes of durations, as in ``duration_slopes_``, for one unit of each raw input of the
+                first step of a segment, ``(K, U)``; None if durations depend on no inputs.
             inputs: the U inputs by name, each with its value where the other parameters hold, such as
                 ``{"heat": 20.0}``; or the ``input_scaling_`` of a fitted model.
             encoding: a fitted encoding, or None for one that fits the emissions.
@@ -272,6 +321,7 @@ class HSMM(HiddenChainModel):
         parameters = chain_parameters(initial, transition, final, torch.cat([of_emission, of_durations], 1))
         length: Length = "given" if final is None else "stop"
         given = {"transitions": transition_slopes, "emissions": emission_slopes, "first_state": initial_slopes}
+        given["durations"] = duration_slopes
         options = with_implied_effects(options, given)
         model = made_with(cls, options, n_states=k, durations=family, observation=observation, length=length)
         model._check_hyperparameters()

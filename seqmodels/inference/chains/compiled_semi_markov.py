@@ -33,6 +33,42 @@ def _add_scaled(sums: np.ndarray, weights: np.ndarray, factor: float) -> None:
 
 
 @compiled(inner=True)
+def _add_durations(
+    sums: np.ndarray,
+    log_weights: np.ndarray,
+    weights: np.ndarray,
+    factor: float,
+    reference: float,
+    table: np.ndarray,
+    log_table: np.ndarray,
+) -> float:
+    """Add the expected numbers of the segments of one first step by their durations, and return their sum of steps.
+
+    Args:
+        sums: expected number of segments of each duration, ``(D,)``, the longest first; is added to.
+        log_weights, weights: log-weights of the segments' ends, and their exponentials less ``reference``, ``(c,)``.
+        factor: log-factor of all of them.
+        reference: log-weight that ``weights`` are relative to.
+        table, log_table: probabilities of the durations, ``(D,)``, the longest first, and their logarithms.
+
+    Returns:
+        The expected number of steps but the first of each segment.
+    """
+    total, n = 0.0, len(weights)
+    first = len(table) - n
+    is_exact = factor + reference <= LARGEST  # else the reference comes from segments too long to be possible
+    scale = np.exp(factor + reference) if is_exact else 0.0
+    for c in range(n):
+        if is_exact:
+            share = scale * weights[c] * table[first + c]
+        else:
+            share = np.exp(factor + log_weights[c] + log_table[first + c])
+        sums[first + c] += share
+        total += share * (n - 1 - c)
+    return total
+
+
+@compiled(inner=True)
 def _log_add(a: float, b: float) -> float:
     largest, smallest = max(a, b), min(a, b)
     if smallest == -np.inf:
@@ -135,9 +171,10 @@ def forward(given: Arrays, results: Arrays, least: float) -> None:
 
     Args:
         given: ``matrices`` (2, 1, K, K), the transposed transition and its logarithm, or (2, N, K, K) with one for each
-            row; ``log_initial`` (n, K) by rank; ``pmf`` and ``log_pmf`` (2, K, D), the probabilities that a segment
-            ends after d steps and that it lasts longer, the longest first; ``log_first`` (2, K, D), the same for the
-            first segment, the shortest first; ``log_b`` (N, K) in packed rows; ``offsets`` (T + 1,), the first row of
+            row; ``log_initial`` (n, K) by rank; ``pmf`` and ``log_pmf`` (2, 1, K, D), the probabilities that a segment
+            ends after d steps and that it lasts longer, the longest first, or (2, N, K, D) of those whose last step is
+            each row; ``log_first`` (2, 1, K, D) or (2, n, K, D) by rank, the same for the first segment, the shortest
+            first; ``log_b`` (N, K) in packed rows; ``offsets`` (T + 1,), the first row of
             each time; ``lengths`` (n,) by rank (longest first).
         results: ``log_start``, ``log_ended``, ``log_continues`` and ``log_scale``, the fields of
             ``SemiMarkovFiltered``, which are filled.
@@ -145,11 +182,13 @@ def forward(given: Arrays, results: Arrays, least: float) -> None:
     """
     matrices, log_initial, pmf, log_pmf, log_first, log_b, offsets, lengths = given
     log_start, log_ended, log_continues, log_scale = results
-    K, D = pmf.shape[1], pmf.shape[2]
+    K, D = pmf.shape[2], pmf.shape[3]
     log_weights, weights = np.empty((K, D + max(D, COLUMNS))), np.empty((K, D + max(D, COLUMNS)))
     level, reference, first = np.empty(K), np.empty(K), np.empty(K)
     differs, into, log_into = matrices.shape[1] > 1, matrices[0, 0], matrices[1, 0]
+    durations_differ = pmf.shape[1] > 1
     for rank in range(len(lengths)):
+        of_first = log_first[:, rank if log_first.shape[1] > 1 else 0]
         stop, before = 0, 0
         for k in range(K):
             level[k], reference[k], first[k] = 0.0, -np.inf, log_initial[rank, k]
@@ -165,13 +204,13 @@ def forward(given: Arrays, results: Arrays, least: float) -> None:
                     log_start[row, k] = first[k]
             low = max(0, stop - D)
             _multiply(log_b[row], low, stop, log_weights, weights, level)
-            total = -np.inf
+            total, g = -np.inf, row if durations_differ else 0
             for k in range(K):
                 first[k] += log_b[row, k]
                 for which in range(2):
-                    value = first[k] + log_first[which, k, t] if t < D else -np.inf
+                    value = first[k] + of_first[which, k, t] if t < D else -np.inf
                     if stop > 0:
-                        table, log_table = pmf[which, k], log_pmf[which, k]
+                        table, log_table = pmf[which, g, k], log_pmf[which, g, k]
                         of_open = _log_product(
                             log_weights[k], weights[k], low, stop, table, log_table, reference, k, least
                         )
@@ -235,26 +274,30 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
     Args:
         given: ``matrices`` (2, 1, K, K), the transition and its logarithm, or (2, N, K, K) with one for the transitions
             into each row; ``at_end`` (n, K) by rank (longest first), the log-weight of a segment that ends with the
-            sequence; ``pmf`` and ``log_pmf`` (2, K, D) of all segments and of first segments, the longest first;
-            ``log_longer`` (2, K, D), the log-probability of lasting more steps, the shortest first; ``factors`` (N, K),
+            sequence; ``pmf`` and ``log_pmf`` (2, 1, K, D) of all segments and of first segments, the longest first, or
+            (1, N, K, D) of segments that begin at each row; ``log_longer``, of the same shape, the log-probability of
+            lasting more steps, the shortest first; ``factors`` (N, K),
             log-densities less the log-probability of their step; ``offsets`` and ``lengths`` as in ``forward``; and
             ``log_start``, ``log_ended`` and ``log_continues``, the results of ``forward``.
         results: ``gamma``, the field of ``SemiMarkovPosterior``; ``xi`` (1, K, K), or (N, K, K) with one for the
             transitions into each row; ``counts`` (2, K, D), the expected number of segments of each duration, the
-            longest first; ``cut_off`` (2, K, D), the expected number of segments that go on after so many steps, the
-            shortest first. They come as zeros and are added to.
+            longest first; ``first_counts`` (n, K, D), those of first segments by rank if durations differ; ``cut_off``
+            (2, K, D), the expected number of segments that go on after so many steps, the shortest first; ``of_rows``
+            (3, N, K) if durations differ: the expected number of segments that begin at each row, the steps but the
+            first of those that end, and the number of those that go on. They come as zeros and are added to.
         least: smallest product that is trusted in scaled numbers; a smaller one is computed from logarithms.
         is_cut_off: True if the last segment of a sequence may go on after its end.
     """
     matrices, at_end, pmf, log_pmf, log_longer, factors, offsets, lengths, log_start, log_ended, log_continues = given
-    gamma, xi, counts, cut_off = results
-    K, D = pmf.shape[1], pmf.shape[2]
+    gamma, xi, counts, first_counts, cut_off, of_rows = results
+    K, D = pmf.shape[2], pmf.shape[3]
     log_weights, weights = np.empty((K, D + max(D, COLUMNS))), np.empty((K, D + max(D, COLUMNS)))
     level, reference, to_end = np.empty(K), np.empty(K), np.empty(K)
     later, log_beta = np.empty(K), np.empty(K)
     begun, after = np.empty(K), np.empty(K)
     in_scale = np.zeros((2, K, D))  # counts over their probabilities
     differs, a, log_a, moves = matrices.shape[1] > 1, matrices[0, 0], matrices[1, 0], xi[0]
+    durations_differ = len(pmf) == 1
     for rank in range(len(lengths)):
         stop = 0
         for k in range(K):
@@ -262,6 +305,7 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
         for t in range(lengths[rank] - 1, -1, -1):
             row, left = offsets[t] + rank, lengths[rank] - t
             which = 1 if t == 0 else 0
+            kind, g = (0, row) if durations_differ else (which, 0)
             if left == 1:
                 for k in range(K):
                     log_beta[k] = at_end[rank, k]
@@ -287,31 +331,41 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
             _multiply(factors[row], low, stop, log_weights, weights, level)
             for k in range(K):
                 to_end[k] += factors[row, k]
-                table, log_table = pmf[which, k], log_pmf[which, k]
+                table, log_table = pmf[kind, g, k], log_pmf[kind, g, k]
                 value = level[k] + _log_product(
                     log_weights[k], weights[k], low, stop, table, log_table, reference, k, least
                 )
                 if left <= D:
-                    beyond = to_end[k] + log_longer[which, k, left - 1]
-                    cut_off[which, k, left - 1] += np.exp(log_start[row, k] + beyond)
+                    beyond = to_end[k] + log_longer[kind, g, k, left - 1]
+                    if durations_differ:
+                        of_rows[2, row, k] = np.exp(log_start[row, k] + beyond)
+                    else:
+                        cut_off[which, k, left - 1] += np.exp(log_start[row, k] + beyond)
                     value = _log_add(value, beyond)
                 later[k] = value
                 begun[k] = np.exp(log_start[row, k] + value)
+                if durations_differ:
+                    of_rows[0, row, k] = begun[k]
                 factor = log_start[row, k] + level[k]
                 if factor == -np.inf or reference[k] == -np.inf:
                     continue
                 first_column = D - (stop - low)
-                if factor + reference[k] <= LARGEST:
+                if durations_differ:
+                    sums = first_counts[rank, k] if t == 0 else counts[0, k]
+                    of_rows[1, row, k] = _add_durations(
+                        sums, log_weights[k, low:stop], weights[k, low:stop], factor, reference[k], table, log_table
+                    )
+                elif factor + reference[k] <= LARGEST:
                     _add_scaled(in_scale[which, k, first_column:], weights[k, low:stop], np.exp(factor + reference[k]))
                 else:  # the reference comes from segments too long to be possible
                     for c in range(low, stop):
                         counts[which, k, first_column + c - low] += np.exp(
                             factor + log_weights[k, c] + log_table[first_column + c - low]
                         )
-    for which in range(2):
+    for which in range(0 if durations_differ else 2):
         for k in range(K):
             for c in range(D):
-                counts[which, k, c] += in_scale[which, k, c] * pmf[which, k, c]
+                counts[which, k, c] += in_scale[which, k, c] * pmf[which, 0, k, c]
 
 
 @compiled
@@ -371,8 +425,9 @@ def best_segments(given: Arrays, results: Arrays) -> None:
     Args:
         given: ``log_a`` (1, K, K), log-probabilities of transitions, or (N, K, K) of those into each row;
             ``log_initial`` (n, K), those of the first segment's state by rank; ``log_final`` (K,), those of the end;
-            ``log_pmf`` (2, K, D), log-probabilities of a duration and of lasting at least as long, the shortest first;
-            ``log_first`` (2, K, D), the same for the first segment; ``log_b`` (N, K) in packed rows; ``offsets`` (T +
+            ``log_pmf`` (2, 1, K, D), log-probabilities of a duration and of lasting at least as long, the shortest
+            first, or (2, N, K, D) of segments whose last step is each row; ``log_first`` (2, 1, K, D) or (2, n, K, D)
+            by rank, the same for the first segment; ``log_b`` (N, K) in packed rows; ``offsets`` (T +
             1,), the first row of each time; ``lengths`` (n,) by rank (longest first); and ``firsts`` (n,), where each
             path begins.
         results: arrays to fill: ``path`` (N,), one sequence after the other; ``best`` (n,) nats by rank; the buffers
@@ -382,12 +437,13 @@ def best_segments(given: Arrays, results: Arrays) -> None:
     """
     log_a, log_initial, log_final, log_pmf, log_first, log_b, offsets, lengths, firsts = given
     path, best, lasted, state_before, is_cut_off = results
-    K, D = log_pmf.shape[1], log_pmf.shape[2]
+    K, D = log_pmf.shape[2], log_pmf.shape[3]
     width = D + max(D, COLUMNS)
     weights, level, first, ended = np.empty((K, width)), np.empty(K), np.empty(K), np.empty(K)
     for rank in range(len(lengths)):
         n_steps, stop, last_state, last_lasted = lengths[rank], 0, 0, 1
         best[rank] = -np.inf
+        of_first = log_first[:, rank if log_first.shape[1] > 1 else 0]
         for k in range(K):
             level[k], first[k] = 0.0, log_initial[rank, k]
         for t in range(n_steps):
@@ -408,6 +464,7 @@ def best_segments(given: Arrays, results: Arrays) -> None:
                     weights[j, stop], state_before[row, j] = start - level[j], state
                 stop += 1
             low, is_last = max(0, stop - D), t == n_steps - 1
+            tables = log_pmf[:, row if log_pmf.shape[1] > 1 else 0]
             for k in range(K):
                 if log_b[row, k] == -np.inf:
                     for c in range(low, stop):
@@ -416,10 +473,10 @@ def best_segments(given: Arrays, results: Arrays) -> None:
                     level[k] += log_b[row, k]
                 first[k] += log_b[row, k]
                 for which in range(2 if is_last and is_cut_off[0] else 1):
-                    score, duration = first[k] + log_first[which, k, t] if t < D else -np.inf, t + 1
+                    score, duration = first[k] + of_first[which, k, t] if t < D else -np.inf, t + 1
                     top, column = -np.inf, low
                     for c in range(low, stop):
-                        value = weights[k, c] + log_pmf[which, k, stop - 1 - c]
+                        value = weights[k, c] + tables[which, k, stop - 1 - c]
                         if value > top:
                             top, column = value, c
                     if top + level[k] > score:

@@ -1,7 +1,8 @@
-"""Transitions and first states that depend on the inputs u_t of a step, by multinomial logistic regression.
+"""Transitions, first states and durations that depend on the inputs u_t of a step, by exponential tilts.
 
-The transitions into a step are ``a_t(i, j) ∝ a(i, j) exp(w_ij · u_t)``, and the distribution of a first state is
-``π_1(j) ∝ π(j) exp(w_j · u_1)``.
+The transitions into a step are ``a_t(i, j) ∝ a(i, j) exp(w_ij · u_t)``, the distribution of a first state is
+``π_1(j) ∝ π(j) exp(w_j · u_1)``, and that of the duration of a segment that begins at a step is
+``p_t(d) ∝ p(d) exp((w_j · u_t) (d - 1))``.
 """
 
 from __future__ import annotations
@@ -50,3 +51,23 @@ def log_initial(initial: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
             [0.0909, 0.9091]])
     """
     return torch.log_softmax(safe_log(initial.to(slopes)) + inputs.to(slopes) @ slopes.T, -1)
+
+
+def log_durations(log_pmf: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
+    """Return log-probabilities of the durations of segments that begin at each of N steps, ``(N, K, D)``.
+
+    Gradients are zero where a duration is impossible.
+
+    Args:
+        log_pmf: log-probabilities of durations of 1 to D steps for inputs of zero, ``(K, D)``.
+        slopes: change of ``log p(d) / (d - 1)`` with each input, before probabilities are normalised, ``(K, U)``.
+        inputs: inputs of each step, ``(N, U)``.
+
+    >>> log_durations(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[9.0]]).log(), torch.tensor([[0.0], [1.0]])).exp()
+    tensor([[[0.5000, 0.5000]],
+    <BLANKLINE>
+            [[0.1000, 0.9000]]])
+    """
+    tilts = inputs.to(slopes) @ slopes.T  # (N, K)
+    later = torch.arange(log_pmf.shape[1], dtype=slopes.dtype, device=slopes.device)
+    return torch.log_softmax(log_pmf + tilts.unsqueeze(-1) * later, -1)

@@ -15,12 +15,12 @@ Few sequences of many steps run in compiled loops, if numba is installed (``comp
 If the end is no event, the last segment of a sequence may go on after it, and counts with the probability of lasting at
 least as long as was seen. If the end is an event, a sequence ends where a segment does, with probability ``final``.
 
-Transitions may differ from step to step: then those into a segment are the ones of its first step.
+Transitions and durations may differ from step to step: then those of a segment are the ones of its first step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,12 +29,14 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import is_compiling
+from seqmodels.inference.chains.given_inputs import log_durations
 from seqmodels.inference.chains.log_space import LogProduct
 from seqmodels.inference.chains.log_weights import finite, relative_to_largest
 from seqmodels.inference.chains.packing import Packing
 
 LEAST_EXACT = 1e-285  # sums of exponentials below this may have lost something that matters to underflow
 MOST_SEQUENCES_COMPILED = 64  # mean number of running sequences above which tensors are as fast
+LEAST_LOG = -700.0  # least logarithm of a probability that exponentials keep
 COLUMNS_AHEAD = 64  # smallest number of steps between two moves of the window of open segments
 
 
@@ -42,36 +44,84 @@ COLUMNS_AHEAD = 64  # smallest number of steps between two moves of the window o
 class Durations:
     """The distributions of the durations of segments (stays in one state), of up to D steps, in nats.
 
+    They are the same for all segments, or differ by the segment's first step.
+
     Attributes:
-        log_pmf: log p(d) of d = 1 .. D steps, ``(K, D)``.
-        log_longer: log p(more than d steps), ``(K, D)``.
-        log_first: ``log_pmf`` of the number of steps that are left of the first segment, ``(K, D)``; it differs if that
-            segment may have begun before the sequence did.
-        log_first_longer: ``log_longer`` of the number of steps that are left of the first segment, ``(K, D)``.
+        log_pmf: log p(d) of d = 1 .. D steps, ``(K, D)``, or of a segment that begins at each of N packed rows,
+            ``(N, K, D)``.
+        log_longer: log p(more than d steps), in the shape of ``log_pmf``.
+        log_first: ``log_pmf`` of the number of steps that are left of the first segment, ``(K, D)``, or of each of n
+            sequences by rank (longest first), ``(n, K, D)``; it differs if that segment may have begun before the
+            sequence did.
+        log_first_longer: ``log_longer`` of the number of steps that are left of the first segment, in the shape of
+            ``log_first``.
+        is_left_censored: True if the first segment of a sequence may have begun before the sequence.
     """
 
     log_pmf: Tensor
     log_longer: Tensor
     log_first: Tensor
     log_first_longer: Tensor
+    is_left_censored: bool = False
 
     @classmethod
-    def of(cls, log_pmf: Tensor, *, left_censored: bool = False) -> Durations:
+    def of(cls, log_pmf: Tensor, *, left_censored: bool = False, n_sequences: int = 0) -> Durations:
         """Return the distributions of durations with the given log-probabilities.
 
         Args:
-            log_pmf: log p(d) in nats, ``(K, D)``; the probabilities of each row sum to one.
+            log_pmf: log p(d) in nats, ``(K, D)``, or of segments that begin at each of N packed rows, ``(N, K, D)``;
+                the probabilities of all d sum to one.
             left_censored: True if the sequence is cut out of a process that had gone on for long: the probability that
                 r steps of the first segment are left is then ``P(d >= r) / E[d]``. False if the first segment begins
                 with the sequence.
+            n_sequences: number of sequences, whose first steps are the first of the N rows; read only if there are N.
         """
         log_pmf = log_pmf.double()
-        at_least = log_pmf.flip(1).logcumsumexp(1).flip(1)  # log P(d >= n)
+        at_least = _log_at_least(log_pmf)
         log_longer = _from_next(at_least)
+        of_first = slice(n_sequences if log_pmf.dim() == 3 else None)
         if not left_censored:
-            return cls(log_pmf, log_longer, log_pmf, log_longer)
-        log_first = at_least - torch.logsumexp(at_least, 1, keepdim=True)  # E[d] = Σ P(d >= n)
-        return cls(log_pmf, log_longer, log_first, _from_next(log_first.flip(1).logcumsumexp(1).flip(1)))
+            return cls(log_pmf, log_longer, log_pmf[of_first], log_longer[of_first])
+        at_least = at_least[of_first]
+        log_first = at_least - torch.logsumexp(at_least, -1, keepdim=True)  # E[d] = Σ P(d >= n)
+        return cls(log_pmf, log_longer, log_first, _from_next(_log_at_least(log_first)), is_left_censored=True)
+
+    @property
+    def differ(self) -> bool:
+        """True if the distribution of a segment's duration differs by the segment's first step."""
+        return self.log_pmf.dim() == 3
+
+    def given_inputs(self, slopes: Tensor, inputs: Tensor, n_sequences: int) -> Durations:
+        """Return the distributions of segments that begin at N steps with given inputs, of which these are at zero.
+
+        Args:
+            slopes: change of ``log p(d) / (d - 1)`` with each of U inputs before probabilities are normalised,
+                ``(K, U)``.
+            inputs: inputs of each step, ``(N, U)``.
+            n_sequences: number of sequences, whose first steps are the first of the N steps.
+        """
+        log_pmf = log_durations(self.log_pmf, slopes, inputs)
+        return Durations.of(log_pmf, left_censored=self.is_left_censored, n_sequences=n_sequences)
+
+    def by_last_step(self, tables: Sequence[Tensor], packing: Packing, longest: int) -> Tensor:
+        """Return G tables of durations 1 .. ``longest`` by the last step of a segment, ``(G, 1, K, longest)``.
+
+        They are ``(G, N, K, longest)`` if durations differ: entry d of a row is that of the segment whose d-th step the
+        row is. Entries of segments that would have begun before the sequence are arbitrary.
+
+        Args:
+            tables: ``log_pmf``, ``log_longer`` or other tables of their shape.
+            packing: packing of the N rows.
+            longest: longest duration that is read.
+        """
+        if not self.differ:
+            return torch.stack(list(tables))[:, None, :, :longest]
+        n_states, n_durations = self.log_pmf.shape[1:]
+        lasted, states = (torch.arange(n, device=self.log_pmf.device) for n in (longest, n_states))
+        rank = torch.arange(packing.n_frames, device=lasted.device) - packing.offsets[packing.time]
+        begin = packing.offsets[(packing.time[:, None] - lasted).clamp(min=0)] + rank[:, None]  # (N, longest)
+        entry = begin[:, None, :] * (n_states * n_durations) + (states[:, None] * n_durations + lasted)
+        return torch.stack([table.take(entry) for table in tables])
 
     @property
     def log_at_least(self) -> Tensor:
@@ -84,9 +134,16 @@ class Durations:
         return torch.logaddexp(self.log_first, self.log_first_longer)
 
 
+def _log_at_least(log_pmf: Tensor) -> Tensor:
+    """Return log P(d >= n) for n from 1 to D, in the shape of ``log_pmf (..., D)``."""
+    if log_pmf.dim() == 3 and log_pmf.numel() and float(finite(log_pmf.detach()).min()) > LEAST_LOG:
+        return log_pmf.flip(-1).exp().cumsum(-1).log().flip(-1)  # which takes less time, where nothing underflows
+    return log_pmf.flip(-1).logcumsumexp(-1).flip(-1)
+
+
 def _from_next(at_least: Tensor) -> Tensor:
-    """Return log P(d > n) from log P(d >= n), each ``(K, D)`` for n from 1 to D; the last is -inf."""
-    return torch.cat([at_least[:, 1:], torch.full_like(at_least[:, :1], -torch.inf)], 1)
+    """Return log P(d > n) from log P(d >= n), each ``(..., D)`` for n from 1 to D; the last is -inf."""
+    return torch.cat([at_least[..., 1:], torch.full_like(at_least[..., :1], -torch.inf)], -1)
 
 
 @dataclass(frozen=True)
@@ -119,7 +176,7 @@ class SemiMarkovTrellis:
     @property
     def shape(self) -> tuple[int, int, int]:
         """The number of sequences, the number of states, and the longest duration that fits into a sequence."""
-        longest = min(self.durations.log_pmf.shape[1], len(self.packing.blocks))
+        longest = min(self.durations.log_pmf.shape[-1], len(self.packing.blocks))
         return self.packing.n_sequences, len(self.transition), longest
 
     @property
@@ -155,6 +212,21 @@ class SemiMarkovTrellis:
         if self.log_transitions is None:
             return [self.log_matrices] * self.packing.n_sequences
         return self.packing.split(self.log_transitions)
+
+    @property
+    def tables_of_each(self) -> list[tuple[np.ndarray, ...]]:
+        """Four tables of durations of each sequence, in the caller's order, as arrays.
+
+        They are the log-probabilities of a duration, ``(K, D)`` or ``(T, K, D)`` by first step, the same of the first
+        segment, ``(K, D)``, and those that each of these lasts at least as long.
+        """
+        d = self.durations
+        tables = (d.log_pmf, d.log_first, d.log_at_least, d.log_first_at_least)
+        if not d.differ:
+            return [tuple(table.cpu().numpy() for table in tables)] * self.packing.n_sequences
+        later, first = tables[::2], [table[self.packing.rank] for table in tables[1::2]]
+        each = zip(*(self.packing.split(table) for table in later), *first, strict=True)
+        return [tuple(table.cpu().numpy() for table in (a, c, b, d)) for a, b, c, d in each]
 
     def products(self, *, is_backward: bool = False) -> Callable[[Tensor, int, int], Tensor]:
         """Return a function ``f(log_weights, low, high)`` that multiplies weights of states by transitions.
@@ -227,7 +299,11 @@ class SemiMarkovPosterior:
         durations: expected number of segments of each duration, ``(K, D)``. A segment that is cut off by the end of its
             sequence counts with the probabilities of the durations that it may have in full.
         first_durations: the same for what is left of first segments, ``(K, D)``, if they may have begun before the
-            sequence; they are then not in ``durations``. Zeros otherwise.
+            sequence; they are then not in ``durations``. Zeros otherwise. If durations differ from step to step, they
+            are of each sequence by rank (longest first), ``(n, K, D)``.
+        segments: expected number of the segments of ``durations`` that begin at each row, ``(N, K)``; empty if
+            durations do not differ from step to step.
+        steps: expected number of steps, all but the first, of these segments in full, ``(N, K)``; empty as well.
     """
 
     log_prob: Tensor
@@ -237,6 +313,33 @@ class SemiMarkovPosterior:
     final: Tensor
     durations: Tensor
     first_durations: Tensor
+    segments: Tensor
+    steps: Tensor
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Expected numbers of segments, in which those that begin with their sequence are apart from the others.
+
+    Attributes:
+        ended: those that end within their sequence, of each duration, ``(K, D)``.
+        first_ended: the same of segments that begin with the sequence, ``(K, D)``; if durations differ from step to
+            step, ``(n, K, D)`` by rank.
+        cut_off: those that go on after the end of their sequence, by the steps that they have lasted, ``(K, D)``; if
+            durations differ, by the row that they begin at, ``(N, K)``.
+        first_cut_off: the same of segments that begin with the sequence, ``(K, D)``; empty if durations differ, because
+            their rows are the first of ``cut_off``.
+        begun: segments that begin at each row, ``(N, K)`` if durations differ.
+        steps: steps but the first of those that begin at each row and end within the sequence, ``(N, K)`` if durations
+            differ; not of segments that begin with the sequence.
+    """
+
+    ended: Tensor
+    first_ended: Tensor
+    cut_off: Tensor
+    first_cut_off: Tensor
+    begun: Tensor
+    steps: Tensor
 
 
 class _Open:
@@ -291,20 +394,45 @@ class _Open:
 def _log_sums(window: Tensor, tables: tuple[Tensor, ...]) -> list[Tensor]:
     """Return ``log Σ_c exp(window + table)``, ``(m, K)``, for each of several tables.
 
-    ``window`` is ``(m, K, c)``, and each of ``tables`` is ``(K, c)``.
+    ``window`` is ``(m, K, c)``, and each of ``tables`` is ``(K, c)`` or ``(m, K, c)``.
     """
     peak = finite(window.amax(-1, keepdim=True))
     scaled = (window - peak).exp_()
     results = []
     for table in tables:
-        sums = torch.einsum("mkc,kc->mk", scaled, table.exp())
+        is_of_rows = table.dim() == 3
+        sums = torch.einsum("mkc,mkc->mk" if is_of_rows else "mkc,kc->mk", scaled, table.exp())
         log_sums = sums.log().add_(peak[..., 0])
         is_small = sums < LEAST_EXACT * window.shape[-1]
         if is_small.any():
             rows, states = is_small.nonzero(as_tuple=True)
-            log_sums[rows, states] = torch.logsumexp(window[rows, states] + table[states], -1)
+            of_table = table[rows, states] if is_of_rows else table[states]
+            log_sums[rows, states] = torch.logsumexp(window[rows, states] + of_table, -1)
         results.append(log_sums)
     return results
+
+
+def of_first(table: Tensor, ranks: slice, t: int) -> Tensor:
+    """Return the entry of ``t + 1`` steps of first segments, ``(K,)``, or if durations differ ``(m, K)`` of m ranks.
+
+    ``table`` is ``log_first`` or another table of its shape.
+    """
+    return table[..., t] if table.dim() == 2 else table[ranks, :, t]
+
+
+def log_of_ending(table: np.ndarray, first_table: np.ndarray, first_steps: np.ndarray) -> np.ndarray:
+    """Return the entries of segments of 1 .. m steps that end at one step, ``(m, K)``, shortest first.
+
+    Args:
+        table: ``log_pmf`` of one sequence of T steps or another table of its shape, ``(K, D)`` or ``(T, K, D)``.
+        first_table: the same of its first segment, ``(K, D)``.
+        first_steps: first step of each, ``(m,)``.
+    """
+    m = len(first_steps)
+    entries: np.ndarray = table[:, :m].T.copy() if table.ndim == 2 else table[first_steps, :, np.arange(m)]
+    if first_steps[-1] == 0:
+        entries[-1] = first_table[:, m - 1]
+    return entries
 
 
 @torch.no_grad()
@@ -315,7 +443,8 @@ def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     d, has_zeros, advance = trellis.durations, trellis.has_zeros, trellis.products()
     if trellis.runs_compiled:
         return _forward_compiled(trellis)
-    flipped = tuple(table[:, :longest].flip(1) for table in (d.log_pmf, d.log_longer))  # the newest begin comes last
+    # The newest begin comes last.
+    flipped = d.by_last_step((d.log_pmf, d.log_longer), packing, longest).flip(3).unbind()
     open_segments = _Open(n, k, longest, log_b)
     first = trellis.log_initial.clone()  # the first segment has its own durations
     log_start, log_ended, log_continues = (log_b.new_empty(log_b.shape) for _ in range(3))
@@ -330,7 +459,7 @@ def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
         open_segments.multiply(log_b[low:high], has_zeros=has_zeros)
         first = first[:m] + log_b[low:high]
         ended, continues = (
-            (first + table[:, t] for table in (d.log_first, d.log_first_longer))
+            (first + of_first(table, slice(m), t) for table in (d.log_first, d.log_first_longer))
             if t < longest
             else (torch.full_like(first, -torch.inf),) * 2
         )
@@ -338,7 +467,8 @@ def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
             window = open_segments.window(m)
             level = open_segments.level[:m]
             columns = window.shape[-1]
-            sums = _log_sums(window, tuple(table[:, longest - columns :] for table in flipped))
+            of_rows = [table[low:high] if d.differ else table[0] for table in flipped]
+            sums = _log_sums(window, tuple(table[..., longest - columns :] for table in of_rows))
             ended, continues = torch.logaddexp(ended, sums[0] + level), torch.logaddexp(continues, sums[1] + level)
         scale = torch.logsumexp(torch.cat([ended, continues], 1), 1)
         shift = finite(scale)[:, None]
@@ -365,9 +495,9 @@ def _forward_compiled(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     longest, d, packing = trellis.shape[2], trellis.durations, trellis.packing
     log_b, into = trellis.relative[0].contiguous(), trellis.matrices.mT
     results = [log_b.new_empty(log_b.shape) for _ in range(3)] + [log_b.new_empty(len(log_b))]
-    tables = torch.stack([d.log_pmf, d.log_longer])[..., :longest].flip(2)
+    tables = d.by_last_step((d.log_pmf, d.log_longer), packing, longest).flip(3)
     first = torch.stack([d.log_first, d.log_first_longer])[..., :longest]
-    given = [into, trellis.log_initial, tables.exp(), tables, first, log_b]
+    given = [into, trellis.log_initial, tables.exp(), tables, _by_row(first), log_b]
     given += [packing.offsets, packing.lengths[packing.order]]
     compiled_semi_markov.forward(_arrays(given), _arrays(results), LEAST_EXACT * longest)
     return _filtered(trellis, *results)
@@ -384,14 +514,15 @@ def forward_backward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovPosterior:
     return _posterior(trellis, filtered, *backward(trellis, filtered))
 
 
-def _backward(
-    trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered
-) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
-    """Return p(z_t | x), ``(N, K)``, expected transitions, and expected numbers of segments of each duration.
+def _by_row(tables: Tensor) -> Tensor:
+    """Return stacked tables of durations, ``(2, K, D)``, as ``(2, 1, K, D)``; those that differ have that shape."""
+    return tables.unsqueeze(1) if tables.dim() == 3 else tables
 
-    Expected transitions are ``xi`` of ``SemiMarkovPosterior``. The last two results are lists of two arrays ``(K, D)``,
-    for segments that begin at any step but the first, and for those that begin at the first: the expected segments of
-    each duration, and those that are cut off after so many steps.
+
+def _backward(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> tuple[Tensor, Tensor, _Counts]:
+    """Return p(z_t | x), ``(N, K)``, expected transitions, and expected numbers of segments.
+
+    Expected transitions are ``xi`` of ``SemiMarkovPosterior``.
     """
     n, k, longest = trellis.shape
     packing, log_b = trellis.packing, trellis.relative[0]
@@ -401,13 +532,17 @@ def _backward(
     at_end = _log_at_end(trellis, filtered)
     gamma = log_b.new_zeros(log_b.shape)
     xi = torch.zeros_like(log_a)
-    n_durations = d.log_pmf.shape[1]
+    n_durations = d.log_pmf.shape[-1]
     counts, first_counts = (log_b.new_zeros(k, n_durations) for _ in range(2))
     cut_off, first_cut_off = (log_b.new_zeros(n_durations, k) for _ in range(2))
+    n_rows = len(log_b) if d.differ else 0
+    begun_at, steps = (log_b.new_zeros(n_rows, k) for _ in range(2))
+    if d.differ:
+        first_counts, cut_off = log_b.new_zeros(n, k, n_durations), log_b.new_zeros(n_rows, k)
     open_segments = _Open(n, k, longest, log_b)
     # Log-densities up to the last step of a segment that goes on after it.
     to_end = log_b.new_full((n, k), 0.0 if trellis.final is None else -torch.inf)
-    pmf, first_pmf = (table[:, :longest].flip(1) for table in (d.log_pmf, d.log_first))
+    pmf, first_pmf = (table[..., :longest].flip(-1) for table in (d.log_pmf, d.log_first))
     later = log_b.new_empty(0, k)  # log p(x_t+1 .. | a segment of j begins at t + 1) / p(x_t+1 .. | x_<=t)
     begun = later.exp()  # p(a segment of j begins at t + 1 | x)
     for t in reversed(range(len(packing.blocks))):
@@ -432,45 +567,68 @@ def _backward(
         to_end[:m] += factor
         window = open_segments.window(m)
         columns = window.shape[-1]
-        terms = window + (pmf if t else first_pmf)[:, longest - columns :]
+        of_begins = pmf if t else first_pmf
+        of_begins = of_begins[low:high] if d.differ else of_begins
+        terms = window + of_begins[..., longest - columns :]
         peak = finite(terms.amax(-1))
         scaled = terms.sub_(peak.unsqueeze(-1)).exp_()
         shift = peak + open_segments.level[:m]
         # A segment that lasts to the end of the sequence has this many steps, and goes on after it.
         left = (lengths[:m] - t).clamp(max=n_durations)
-        beyond = (d.log_longer if t else d.log_first_longer).T[left - 1]
+        longer = d.log_longer if t else d.log_first_longer
+        beyond = longer[torch.arange(low, high), :, left - 1] if d.differ else longer.T[left - 1]
         continues = to_end[:m] + beyond.masked_fill((lengths[:m] - t > n_durations)[:, None], -torch.inf)
         later = torch.logaddexp(scaled.sum(-1).log_() + shift, continues)
         weights = (log_start + shift).exp_()
-        (counts if t else first_counts)[:, :columns] += torch.einsum("mk,mkc->kc", weights, scaled).flip(1)
-        (cut_off if t else first_cut_off).index_add_(0, left - 1, (log_start + continues).exp_())
+        if t or not d.differ:
+            (counts if t else first_counts)[:, :columns] += torch.einsum("mk,mkc->kc", weights, scaled).flip(1)
+        else:
+            first_counts[..., :columns] = (weights.unsqueeze(-1) * scaled).flip(2)
         begun = (log_start + later).exp()
-    return gamma, _summed(trellis, xi), [counts, first_counts], [cut_off.T, first_cut_off.T]
+        if d.differ:
+            cut_off[low:high], begun_at[low:high] = (log_start + continues).exp_(), begun
+            steps[low:high] = weights * (scaled @ torch.arange(columns - 1.0, -1.0, -1.0).to(scaled))
+        else:
+            (cut_off if t else first_cut_off).index_add_(0, left - 1, (log_start + continues).exp_())
+    if not d.differ:
+        cut_off = cut_off.T
+    return gamma, _summed(trellis, xi), _Counts(counts, first_counts, cut_off, first_cut_off.T, begun_at, steps)
 
 
 def _summed(trellis: SemiMarkovTrellis, xi: Tensor) -> Tensor:
     return xi[0] if trellis.log_transitions is None else xi
 
 
-def _backward_compiled(
-    trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered
-) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
+def _backward_compiled(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> tuple[Tensor, Tensor, _Counts]:
     from seqmodels.inference.chains import compiled_semi_markov
 
     longest, d, packing, a = trellis.shape[2], trellis.durations, trellis.packing, trellis.matrices
     factors = trellis.relative[0] - finite(filtered.log_scale[:, None])
     gamma, xi = factors.new_zeros(factors.shape), a.new_zeros(a.shape[1:])  # contiguous, whatever those are
     counts, cut_off = (factors.new_zeros(2, a.shape[-1], longest) for _ in range(2))
-    tables = torch.stack([d.log_pmf, d.log_first])[..., :longest].flip(2)
-    longer = torch.stack([d.log_longer, d.log_first_longer])[..., :longest]
+    n_rows, n_first = (len(factors), packing.n_sequences) if d.differ else (0, 0)
+    first_counts = factors.new_zeros(n_first, a.shape[-1], longest)
+    of_rows = factors.new_zeros(3, n_rows, a.shape[-1])
+    pairs = (d.log_pmf, d.log_first), (d.log_longer, d.log_first_longer)
+    if d.differ:  # first segments begin at the first rows
+        tables, longer = (torch.cat([first, each[n_first:]])[None, ..., :longest] for each, first in pairs)
+    else:
+        tables, longer = (torch.stack(each)[:, None, :, :longest] for each in pairs)
+    tables = tables.flip(3)
     given = [a, _log_at_end(trellis, filtered), tables.exp(), tables, longer, factors]
     given += [packing.offsets, packing.lengths[packing.order]]
     given += [filtered.log_start, filtered.log_ended, filtered.log_continues]
-    results = [gamma, xi, counts, cut_off]
+    results = [gamma, xi, counts, first_counts, cut_off, of_rows]
     compiled_semi_markov.backward(_arrays(given), _arrays(results), LEAST_EXACT * longest, trellis.final is None)
-    missing = d.log_pmf.shape[1] - longest
-    counts, cut_off = (torch.nn.functional.pad(each, (0, missing)) for each in (counts.flip(2), cut_off))
-    return gamma, _summed(trellis, xi), list(counts), list(cut_off)
+    missing = d.log_pmf.shape[-1] - longest
+    counts, first_counts, cut_off = (
+        torch.nn.functional.pad(each, (0, missing)) for each in (counts.flip(2), first_counts.flip(2), cut_off)
+    )
+    if d.differ:
+        counted = _Counts(counts[0], first_counts, of_rows[2], of_rows[2, :0], of_rows[0], of_rows[1])
+    else:
+        counted = _Counts(counts[0], counts[1], cut_off[0], cut_off[1], of_rows[0], of_rows[1])
+    return gamma, _summed(trellis, xi), counted
 
 
 def _arrays(tensors: list[Tensor]) -> tuple[np.ndarray, ...]:
@@ -478,12 +636,7 @@ def _arrays(tensors: list[Tensor]) -> tuple[np.ndarray, ...]:
 
 
 def _posterior(
-    trellis: SemiMarkovTrellis,
-    filtered: SemiMarkovFiltered,
-    gamma: Tensor,
-    xi: Tensor,
-    counts: list[Tensor],
-    cut_off: list[Tensor],
+    trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered, gamma: Tensor, xi: Tensor, counts: _Counts
 ) -> SemiMarkovPosterior:
     packing, d = trellis.packing, trellis.durations
     # Impossible states are set to exactly zero, because differences are not.
@@ -493,13 +646,46 @@ def _posterior(
     gamma /= gamma.sum(1, keepdim=True)
     initial = gamma[packing.rank].sum(0)
     final = gamma[packing.last].sum(0)
-    durations = counts[0] + _in_full(cut_off[0], d.log_pmf, d.log_longer)
-    firsts = counts[1] + _in_full(cut_off[1], d.log_first, d.log_first_longer)
-    if d.log_first is d.log_pmf:
+    of_steps = (packing.totals(filtered.steps) + filtered.ends, gamma, xi, initial, final)
+    if d.differ:
+        return SemiMarkovPosterior(*of_steps, *_durations_by_row(packing, d, counts))
+    durations = counts.ended + _in_full(counts.cut_off, d.log_pmf, d.log_longer)
+    firsts = counts.first_ended + _in_full(counts.first_cut_off, d.log_first, d.log_first_longer)
+    if not d.is_left_censored:
         durations, firsts = durations + firsts, torch.zeros_like(firsts)
-    return SemiMarkovPosterior(
-        packing.totals(filtered.steps) + filtered.ends, gamma, xi, initial, final, durations, firsts
-    )
+    return SemiMarkovPosterior(*of_steps, durations, firsts, counts.begun, counts.steps)
+
+
+def _durations_by_row(packing: Packing, d: Durations, counts: _Counts) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the fields of ``SemiMarkovPosterior`` from ``durations`` to ``steps``, if durations differ by the row.
+
+    Args:
+        packing: packing of the N rows.
+        d: distributions of the durations.
+        counts: expected numbers of segments.
+    """
+    n, longest = packing.n_sequences, d.log_pmf.shape[-1]
+    left = packing.lengths[packing.sequence] - packing.time
+    rows, lasts = (left < longest).nonzero()[:, 0], torch.arange(longest, device=left.device)
+    is_first = rows < n
+    steps, segments, firsts = counts.steps.clone(), counts.begun.clone(), counts.first_ended.clone()
+
+    def in_full(rows: Tensor, log_pmf: Tensor, log_longer: Tensor) -> Tensor:
+        """Return the expected full durations of segments that are cut off, by the rows that they begin at."""
+        rate = counts.cut_off[rows].log() - finite(log_longer[rows, :, left[rows] - 1])
+        return (rate.unsqueeze(-1) + log_pmf[rows]).exp().masked_fill(lasts < left[rows, None, None], 0.0)
+
+    firsts[rows[is_first]] += in_full(rows[is_first], d.log_first, d.log_first_longer)
+    later = rows[~is_first]
+    cut_off = in_full(later, d.log_pmf, d.log_longer)
+    durations = counts.ended + cut_off.sum(0)
+    steps[later] += cut_off @ lasts.to(cut_off)
+    if d.is_left_censored:
+        segments[:n] = steps[:n] = 0.0
+    else:
+        durations, steps[:n] = durations + firsts.sum(0), firsts @ lasts.to(firsts)
+        firsts = torch.zeros_like(firsts)
+    return durations, firsts, segments, steps
 
 
 def _log_at_end(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> Tensor:
@@ -538,8 +724,8 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
     n, k, longest = trellis.shape
     packing, d, has_zeros = trellis.packing, trellis.durations, trellis.has_zeros
     log_b, peaks = trellis.relative
-    log_a, pmf = trellis.log_matrices, d.log_pmf[:, :longest].flip(1)
-    at_least, first_at_least = d.log_at_least[:, :longest], d.log_first_at_least
+    pmf, at_least = d.by_last_step((d.log_pmf, d.log_at_least), packing, longest).flip(3).unbind()
+    log_a, first_at_least = trellis.log_matrices, d.log_first_at_least
     open_segments = _Open(n, k, longest, log_b)
     first = trellis.log_initial.clone()
     lasted = np.empty(log_b.shape, np.int32)  # duration of the best segment that ends in each row and state
@@ -557,18 +743,23 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
         open_segments.multiply(log_b[low:high], has_zeros=has_zeros)
         first = first[:m] + log_b[low:high]
         # Only the first segment can have lasted t + 1 steps, if that is no longer than D.
-        ended, duration = first + d.log_first[:, t] if t < longest else never[:m], torch.full((m, k), t + 1)
+        ended, duration = (
+            first + of_first(d.log_first, slice(m), t) if t < longest else never[:m],
+            torch.full((m, k), t + 1),
+        )
         n_ending = m - (packing.batch_sizes[t + 1] if t + 1 < len(packing.blocks) else 0)
         stopping = slice(m - n_ending, m)
-        reached = first[stopping] + first_at_least[:, t] if t < longest else never[:n_ending]
+        reached = first[stopping] + of_first(first_at_least, stopping, t) if t < longest else never[:n_ending]
         reached_after = torch.full((n_ending, k), t + 1)
         if t:
             window, level = open_segments.window(m), open_segments.level[:m]
             columns = window.shape[-1]
-            score, column = (window + pmf[:, longest - columns :]).max(-1)
+            rows = slice(low, high) if d.differ else slice(None)
+            score, column = (window + pmf[rows, :, longest - columns :]).max(-1)
             ended, duration = _better(ended, duration, score + level, columns - column.cpu())
             if n_ending:
-                of_ending = window[stopping] + at_least[:, :columns].flip(1)
+                rows = slice(low + stopping.start, high) if d.differ else slice(None)
+                of_ending = window[stopping] + at_least[rows, :, longest - columns :]
                 score, column = of_ending.max(-1)
                 reached, reached_after = _better(
                     reached, reached_after, score + level[stopping], columns - column.cpu()
@@ -592,9 +783,9 @@ def _best_compiled(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor
     longest, d, packed = trellis.shape[2], trellis.durations, trellis.packing.arrays
     log_b, peaks = trellis.relative
     log_final = log_b.new_zeros(log_b.shape[1]) if trellis.final is None else trellis.final.log()
-    pairs = (d.log_pmf, d.log_at_least), (d.log_first, d.log_first_at_least)
-    tables = [torch.stack(each)[..., :longest] for each in pairs]
-    given = _arrays([trellis.log_matrices, trellis.log_initial, log_final, *tables, log_b])
+    tables = d.by_last_step((d.log_pmf, d.log_at_least), trellis.packing, longest)
+    first = _by_row(torch.stack([d.log_first, d.log_first_at_least])[..., :longest])
+    given = _arrays([trellis.log_matrices, trellis.log_initial, log_final, tables, first, log_b])
     path, best = np.empty(len(log_b), np.int64), np.empty(len(packed.lengths))
     lasted, state_before = np.empty(log_b.shape, np.int32), np.empty(log_b.shape, np.int32)
     results = path, best, lasted, state_before, np.array([trellis.final is None])
@@ -642,19 +833,17 @@ def sample_paths(trellis: SemiMarkovTrellis, n: int, generator: torch.Generator)
     carry no information about the segment before. log p(x) is ``(n_sequences,)`` in nats. A sequence for which it is
     -inf has no path, and its states are arbitrary.
     """
-    filtered, d = forward_pass(trellis), trellis.durations
+    filtered = forward_pass(trellis)
     log_prob = trellis.packing.totals(filtered.steps) + filtered.ends
     factor = trellis.relative[0] - finite(filtered.log_scale[:, None])
-    tables = [table.cpu().numpy() for table in (d.log_pmf, d.log_first)]
-    if trellis.final is None:
-        at_end = [d.log_at_least.cpu().numpy(), d.log_first_at_least.cpu().numpy()]
-    else:
-        at_end = [table + trellis.final.log().cpu().numpy()[:, None] for table in tables]
     split = trellis.packing.split
     paths = []
-    each = split(filtered.log_start), split(factor), trellis.log_matrices_of_each, log_prob.tolist()
-    for starts, factors, log_a, total in zip(*each, strict=True):
+    each = split(filtered.log_start), split(factor), trellis.log_matrices_of_each, trellis.tables_of_each
+    for starts, factors, log_a, (*tables, pmf, first), total in zip(*each, log_prob.tolist(), strict=True):
         one = _Drawn(starts.cpu().numpy(), factors.cpu().numpy(), log_a.cpu().numpy())
+        at_end = [pmf, first]
+        if trellis.final is not None:
+            at_end = [table + trellis.final.log().cpu().numpy()[:, None] for table in tables]
         is_drawn = total > -np.inf
         paths.append(np.stack([one.path(tables, at_end, generator, is_drawn=is_drawn) for _ in range(n)]))
     return paths, log_prob
@@ -695,13 +884,10 @@ class _Drawn:
         n_states = self.log_a.shape[1]
         (pmf, first), into = at_end, np.zeros(n_states)
         while stop and is_drawn:
-            longest = min(stop, pmf.shape[1])
+            longest = min(stop, pmf.shape[-1])
             first_steps = np.arange(stop - 1, stop - longest - 1, -1)  # first steps of segments of 1, 2, ... steps
-            weights = (
-                self.log_start[first_steps] + self.level[stop] - self.level[first_steps] + pmf[:, :longest].T + into
-            )
-            if first_steps[-1] == 0:
-                weights[-1] = self.log_start[0] + self.level[stop] + first[:, longest - 1] + into
+            of_durations = log_of_ending(pmf, first, first_steps)
+            weights = self.log_start[first_steps] + self.level[stop] - self.level[first_steps] + of_durations + into
             weights[self.n_zeros[first_steps] < self.n_zeros[stop]] = -np.inf
             shares = np.exp(weights - weights.max()).cumsum()
             at = float(torch.rand((), generator=generator, dtype=torch.float64)) * shares[-1]

@@ -24,6 +24,7 @@ from seqmodels.inference.chains.semi_markov import (
     best_segments,
     cumulated,
     forward_pass,
+    log_of_ending,
 )
 
 Array = NDArray[np.float64]
@@ -52,15 +53,20 @@ def log_steps_left(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> 
     """
     d, split = trellis.durations, trellis.packing.split
     factors = trellis.relative[0] - finite(filtered.log_scale[:, None])
-    results = []
-    for log_start, factor in zip(split(filtered.log_start), split(factors), strict=True):
-        alpha = torch.full_like(d.log_pmf, -torch.inf)
+    results, pmfs, firsts = [], [d.log_pmf] * len(trellis.packing.lengths), [d.log_first] * len(trellis.packing.lengths)
+    if d.differ:
+        pmfs, firsts = split(d.log_pmf), list(d.log_first[trellis.packing.rank])
+    each = split(filtered.log_start), split(factors), pmfs, firsts
+    for log_start, factor, log_pmf, log_first in zip(*each, strict=True):
+        alpha = torch.full_like(log_first, -torch.inf)
         since = torch.zeros_like(alpha[:, 0])
         n_steps, longest = len(factor), alpha.shape[1]
         for lasted in range(1, min(n_steps, longest) + 1):
             first = n_steps - lasted
             since = since + factor[first]
-            table = d.log_pmf if first else d.log_first
+            table = log_first
+            if first:
+                table = log_pmf[first] if d.differ else log_pmf
             of_begin = (log_start[first] + since)[:, None] + table[:, lasted - 1 :]
             left = alpha[:, : longest - lasted + 1]
             left.copy_(torch.logaddexp(left, of_begin))
@@ -77,9 +83,21 @@ def of_runs(trellis: SemiMarkovTrellis) -> SemiMarkovTrellis:
     """
     d, stays = trellis.durations, trellis.transition.diagonal()
     follows = (stays > 0).nonzero()[:, 0]
-    longest = d.log_pmf.shape[1]
+    longest = d.log_pmf.shape[-1]
     if longest == 1 or not len(follows):
         return trellis
+    transition, log_transitions = trellis.transition.clone(), trellis.log_transitions
+    transition.diagonal().zero_()
+    if log_transitions is not None:
+        log_transitions = log_transitions.clone()
+        log_transitions.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
+    durations = _runs_by_row(trellis, follows) if d.differ else _runs(trellis, follows)
+    return replace(trellis, transition=transition, durations=durations, log_transitions=log_transitions)
+
+
+def _runs(trellis: SemiMarkovTrellis, follows: Tensor) -> Durations:
+    """Return the durations of runs of the states ``follows``, and of segments of the others, up to the longest run."""
+    d, stays, longest = trellis.durations, trellis.transition.diagonal(), trellis.durations.log_pmf.shape[1]
     width = max(longest, len(trellis.packing.blocks))
     pmf, longer, first, first_longer = (
         torch.nn.functional.pad(table, (0, width - longest), value=-torch.inf)
@@ -97,12 +115,35 @@ def of_runs(trellis: SemiMarkovTrellis) -> SemiMarkovTrellis:
     tables = [table.clone() for table in (pmf, longer, first, first_longer)]
     for table, of_states in zip(tables, runs, strict=True):
         table[follows] = of_states
-    transition, log_transitions = trellis.transition.clone(), trellis.log_transitions
-    transition.diagonal().zero_()
-    if log_transitions is not None:
-        log_transitions = log_transitions.clone()
-        log_transitions.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
-    return replace(trellis, transition=transition, durations=Durations(*tables), log_transitions=log_transitions)
+    pmf, longer, first, first_longer = tables
+    return Durations(pmf, longer, first, first_longer)
+
+
+def _runs_by_row(trellis: SemiMarkovTrellis, follows: Tensor) -> Durations:
+    """Return what ``_runs`` does where durations differ by the row that a segment begins at.
+
+    A run that begins at step s has ``w_s(L) = p_s(L) + a Σ_d p_s(d) w_{s+d}(L - d)``, computed from the last step back.
+    """
+    d, packing, stay = trellis.durations, trellis.packing, trellis.transition.diagonal()[follows].log()
+    longest, n_times = d.log_pmf.shape[-1], len(packing.blocks)
+    width = max(longest, n_times)
+    pmf, longer, first, first_longer = (
+        torch.nn.functional.pad(table, (0, width - longest), value=-torch.inf)
+        for table in (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer)
+    )
+    for t in reversed(range(n_times)):
+        low = packing.blocks[t][0]
+        for lasted in range(1, min(longest, n_times - t - 1) + 1):
+            after, stop = packing.blocks[t + lasted]
+            m = stop - after
+            pairs = [(pmf[low:], pmf, d.log_pmf[low:]), (longer[low:], longer, d.log_pmf[low:])]
+            if t == 0:
+                pairs += [(first, pmf, d.log_first), (first_longer, longer, d.log_first)]
+            for runs, rest, segments in pairs:
+                begun = (stay + segments[:m, follows, lasted - 1]).unsqueeze(-1)
+                more = begun + rest[after:stop, follows, : width - lasted]
+                runs[:m, follows, lasted:] = torch.logaddexp(runs[:m, follows, lasted:], more)
+    return Durations(pmf, longer, first, first_longer)
 
 
 # -- the k best --------------------------------------------------------------------------------------------------------
@@ -118,13 +159,11 @@ def k_best_segments(trellis: SemiMarkovTrellis, k: int) -> list[tuple[Tensor, Te
     """
     trellis = of_runs(trellis)
     log_b, peaks = trellis.relative
-    d = trellis.durations
-    tables = [t.cpu().numpy() for t in (d.log_pmf, d.log_first, d.log_at_least, d.log_first_at_least)]
     final = None if trellis.final is None else trellis.final.log().cpu().numpy()
     initial = trellis.log_initial[trellis.packing.rank]
-    each = trellis.packing.split(log_b), trellis.packing.totals(peaks).tolist(), initial, trellis.log_matrices_of_each
+    each = trellis.packing.split(log_b), trellis.packing.totals(peaks).tolist(), trellis.tables_of_each
     results = []
-    for of_sequence, peak, *chain in zip(*each, strict=True):
+    for of_sequence, peak, tables, *chain in zip(*each, initial, trellis.log_matrices_of_each, strict=True):
         log_initial, log_a = (part.cpu().numpy() for part in chain)
         paths, scores = _ListOfSegments(log_initial, log_a, final, tables, k).best(of_sequence.cpu().numpy())
         results.append((torch.as_tensor(paths), torch.as_tensor(scores + peak)))
@@ -139,8 +178,8 @@ class _ListOfSegments:
         initial: log-probabilities of the first segment's state, ``(K,)``.
         transition: log-probabilities of the next segment's state, ``(1, K, K)``, or ``(T, K, K)`` by its first step.
         final: log-probabilities of the end, ``(K,)``; None if the end is no event.
-        tables: four tables ``(K, D)``: log-probabilities of the durations of segments, and of first segments, and those
-            that each of these lasts at least as long.
+        tables: four tables: log-probabilities of the durations of segments, ``(K, D)`` or ``(T, K, D)`` by first step,
+            and of the first segment, ``(K, D)``, and those that each of these lasts at least as long.
         k: number of paths.
     """
 
@@ -165,12 +204,9 @@ class _ListOfSegments:
 
         def ending(t: int, table: Array, first_table: Array) -> Array:
             """Return the scores of segments of 1, 2, ... m steps whose last step is t, ``(m·k, K)``."""
-            m = min(table.shape[1], t + 1)
+            m = min(table.shape[-1], t + 1)
             firsts = np.arange(t, t - m, -1)
-            of_duration = table[:, :m].T.copy()
-            if firsts[-1] == 0:
-                of_duration[-1] = first_table[:, m - 1]
-            within = level[t + 1] - level[firsts] + of_duration
+            within = level[t + 1] - level[firsts] + log_of_ending(table, first_table, firsts)
             within[n_zeros[firsts] < n_zeros[t + 1]] = -np.inf
             scores: Array = (start[firsts] + within[:, :, None]).transpose(0, 2, 1).reshape(m * self.k, n_states)
             return scores
@@ -236,7 +272,7 @@ def best_segment_alignments(
     runs, packing = of_runs(trellis), trellis.packing
     positions, states, is_possible = [], [], []
     each = packing.split(trellis.log_b), runs.initial.expand(packing.n_sequences, -1), runs.log_matrices_of_each
-    for log_b, of_first, log_a, of_sequence in zip(*each, groups, strict=True):
+    for i, (log_b, of_first, log_a, of_sequence) in enumerate(zip(*each, groups, strict=True)):
         label = torch.tensor([s for s, group in enumerate(of_sequence) for _ in group], device=log_b.device)
         state = torch.tensor([j for group in of_sequence for j in group], device=log_b.device)
         ahead = label - label[:, None]
@@ -248,7 +284,12 @@ def best_segment_alignments(
         emitted = log_b[:, state].clone()
         emitted[-1, ~is_last] = -torch.inf
         d = runs.durations
-        durations = Durations(*(t[state] for t in (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer)))
+        of_durations = (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer)
+        if d.differ:
+            rows, rank = packing.offsets[: len(log_b)] + packing.rank[i], packing.rank[i : i + 1]
+            of_durations = (d.log_pmf[rows], d.log_longer[rows], d.log_first[rank], d.log_first_longer[rank])
+        pmf, longer, first, first_longer = (table[..., state, :] for table in of_durations)
+        durations = Durations(pmf, longer, first, first_longer)
         initial, final = of_first[state] * (label == 0), None if runs.final is None else runs.final[state]
         whole = Packing.of([len(emitted)], emitted.device)
         expanded = SemiMarkovTrellis(initial, transition, final, durations, emitted, whole, of_steps)

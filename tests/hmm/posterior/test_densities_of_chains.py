@@ -71,11 +71,13 @@ def segmentations(n: int) -> list[tuple[int, ...]]:
     return [lengths for lengths in several if sum(lengths) == n]
 
 
-def semi_markov(p: Parameters, pmf: np.ndarray, emission: np.ndarray) -> float:
-    """Two states that follow each other; the last segment may go on after the sequence."""
+def semi_markov(p: Parameters, pmf_at: Callable[[int, int], np.ndarray], emission: np.ndarray) -> float:
+    """Two states that follow each other; the last segment may go on after the sequence.
+
+    ``pmf_at`` has the probabilities of durations of segments that begin at a step of a sequence.
+    """
     total, initial = 0.0, p.initial.numpy()
-    at_least = pmf[:, ::-1].cumsum(1)[:, ::-1]
-    for x in SYMBOLS:
+    for sequence, x in enumerate(SYMBOLS):
         terms = []
         for lengths in segmentations(len(x)):
             for first in (0, 1):
@@ -83,7 +85,8 @@ def semi_markov(p: Parameters, pmf: np.ndarray, emission: np.ndarray) -> float:
                 log_p = np.log(initial[first]) + np.log(emission[states, x]).sum()
                 for i, d in enumerate(lengths):
                     k, is_last = (first + i) % 2, i == len(lengths) - 1
-                    log_p += np.log(at_least[k, d - 1] if is_last else pmf[k, d - 1])
+                    pmf = pmf_at(sequence, sum(lengths[:i]))[k]
+                    log_p += np.log(pmf[d - 1 :].sum() if is_last else pmf[d - 1])
                 terms.append(log_p)
         total += float(logsumexp(terms))
     return total
@@ -127,21 +130,36 @@ FAMILIES = {"categorical": categorical, "poisson": poisson, "negative-binomial":
             "logarithmic": logarithmic}  # fmt: skip
 
 
-def of_hsmm(name: str) -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
+HEAT = [np.array([0.0, 1.0, -1.0, 2.0]), np.array([1.0, -2.0, 0.5])]
+ENCODED_HEAT = [(each - np.concatenate(HEAT).mean()) / np.concatenate(HEAT).std() for each in HEAT]
+
+
+def of_hsmm(name: str, *, given: bool = False) -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
+    """Durations depend on an input if they are ``given`` it."""
+
     def split(p: Parameters) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         return p.table[:, :2].softmax(1).numpy(), *FAMILIES[name](p.table[:, 2:].numpy())
 
     def free(p: Parameters) -> np.ndarray:
         emission, _, durations, _ = split(p)
-        return np.concatenate([simplex(p.initial), emission[:, 0], durations])
+        slopes = [] if p.duration_slopes is None else p.duration_slopes.numpy().ravel()
+        return np.concatenate([simplex(p.initial), emission[:, 0], durations, slopes])
 
     def log_joint(p: Parameters) -> float:
         emission, pmf, _, prior = split(p)
         of_prior = prior + dirichlet(p.initial, 1.0) + dirichlet(torch.tensor(emission), 0.5)
-        return semi_markov(p, pmf, emission) + of_prior
+        if p.duration_slopes is None:
+            return semi_markov(p, lambda sequence, t: pmf, emission) + of_prior
+        w = p.duration_slopes.numpy()
+        of_prior += stats.norm().logpdf(w).sum()
+        return (
+            semi_markov(p, lambda i, t: truncated(pmf * np.exp(w * ENCODED_HEAT[i][t] * (D - 1))), emission) + of_prior
+        )
 
+    effects = ChainInputEffects(durations=True if given else None)
     model = HSMM(2, durations=name, max_duration=LONGEST, observation=sm.Categorical(), length="given", n_init=1)  # type: ignore[arg-type]
-    return (model, SYMBOLS), free, log_joint
+    X = sm.Sequences(SYMBOLS, inputs=[each[:, None] for each in HEAT]) if given else SYMBOLS
+    return (model.set_params(input_effects=effects), X), free, log_joint
 
 
 # -- continuous time -------------------------------------------------------------------------------------------
@@ -211,10 +229,6 @@ def of_deviations(*, switches: bool) -> tuple[Any, Callable[[Parameters], np.nda
 
 
 def of_inputs() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
-    heat = [np.array([0.0, 1.0, -1.0, 2.0]), np.array([1.0, -2.0, 0.5])]
-    whole = np.concatenate(heat)
-    encoded = [(each - whole.mean()) / whole.std() for each in heat]
-
     def parts(p: Parameters) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Emissions, and the slopes that are free: of leaving a state, and of the second first state."""
         assert p.transition_slopes is not None
@@ -235,7 +249,7 @@ def of_inputs() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
         log_p = sum(
             of_paths(x, at(p.initial.log().numpy(), np.array([0.0, first[0]]) * u[0]),
                      lambda t, u=u: at(log_a, slopes * u[t]), lambda t, z, x=x: float(np.log(emission[z[t], x[t]])))
-            for x, u in zip(SYMBOLS, encoded, strict=True)
+            for x, u in zip(SYMBOLS, ENCODED_HEAT, strict=True)
         )  # fmt: skip
         of_slopes = stats.norm().logpdf(np.concatenate([leaving, first])).sum()
         of_rows = dirichlet(p.initial, 1.0) + dirichlet(p.transition, 1.0) + dirichlet(torch.tensor(emission), 0.5)
@@ -243,7 +257,7 @@ def of_inputs() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
 
     effects = ChainInputEffects(transitions=True, first_state=True)
     model = sm.HMM(2, observation=sm.Categorical(), input_effects=effects, length="given", n_init=1)
-    return (model, sm.Sequences(SYMBOLS, inputs=[each[:, None] for each in heat])), free, log_joint
+    return (model, sm.Sequences(SYMBOLS, inputs=[each[:, None] for each in HEAT])), free, log_joint
 
 
 # -- observations without a conjugate prior --------------------------------------------------------------------
@@ -300,7 +314,7 @@ def of_tied_durations() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]
     def log_joint(p: Parameters) -> float:
         emission, durations = p.table[:, :2].softmax(1), p.table[:, 2:]
         of_prior = dirichlet(emission[:1], 0.5) + dirichlet(durations[:1], 1.0)
-        return semi_markov(p, durations.numpy(), emission.numpy()) + of_prior
+        return semi_markov(p, lambda sequence, t: durations.numpy(), emission.numpy()) + of_prior
 
     training = sm.hmm.ChainTraining(frozen=Frozen(initial=True, emission=[1]))
     options: dict[str, Any] = {"observation": sm.Categorical(), "length": "given", "n_init": 1, "training": training}
@@ -339,8 +353,7 @@ def of_tied_deviations() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain
 
 def of_tied_slopes() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
     """Two states that emit the same are one regression, whatever the chain."""
-    heat = [np.array([0.0, 1.0, -1.0, 2.0]), np.array([1.0, -2.0, 0.5])]
-    whole = np.concatenate(heat)
+    whole = np.concatenate(HEAT)
 
     def free(p: Parameters) -> np.ndarray:
         assert p.table_slopes is not None
@@ -350,7 +363,7 @@ def of_tied_slopes() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
     def log_joint(p: Parameters) -> float:
         assert p.table_slopes is not None
         slope, total = p.table_slopes.numpy()[0, :, 0], float(stats.norm().logpdf(p.table_slopes[0, 1, 0]))
-        for x, u in zip(SYMBOLS, heat, strict=True):
+        for x, u in zip(SYMBOLS, HEAT, strict=True):
             log_p = p.table[0].numpy() + slope * ((u - whole.mean()) / whole.std())[:, None]
             total += float((log_p[np.arange(len(x)), x] - logsumexp(log_p, 1)).sum())
         of_chain = dirichlet(p.initial, 1.0) + dirichlet(p.transition, 1.0)
@@ -358,7 +371,7 @@ def of_tied_slopes() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
 
     options: dict[str, Any] = {"input_effects": ChainInputEffects(emissions=True), "length": "given", "start": "free"}
     model = sm.HMM(2, observation=sm.Categorical(), n_init=1, training=sm.hmm.ChainTraining(tied=[0, 0]), **options)
-    return (model, sm.Sequences(SYMBOLS, inputs=[each[:, None] for each in heat])), free, log_joint
+    return (model, sm.Sequences(SYMBOLS, inputs=[each[:, None] for each in HEAT])), free, log_joint
 
 
 # -- all of them -----------------------------------------------------------------------------------------------
@@ -367,6 +380,7 @@ CASES: dict[str, Callable[[], tuple[Any, Callable[[Parameters], np.ndarray], Pla
     **{f"HSMM, {name}": lambda name=name: of_hsmm(name) for name in FAMILIES},
     "ContinuousTimeHMM": of_jumps,
     "HMM given inputs": of_inputs,
+    "HSMM given inputs of durations": lambda: of_hsmm("negative-binomial", given=True),
     "HMM of columns": of_columns,
     "MarkovSwitchingAR": lambda: of_deviations(switches=False),
     "MarkovSwitchingAR that switches": lambda: of_deviations(switches=True),

@@ -29,7 +29,9 @@ LENGTHS = (6, 1, 4, 7)
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain of one sequence or several; ``transition (T, K, K)`` is the one into each step of one sequence."""
+    """A chain of one sequence or several; ``transition (T, K, K)`` is the one into each step of one sequence, and
+    ``pmf (T, K, D)`` that of segments that begin at each.
+    """
 
     initial: Array
     transition: Array
@@ -39,8 +41,13 @@ class Chain:
 
     @property
     def first_pmf(self) -> Array:
-        at_least = np.cumsum(self.pmf[:, ::-1], 1)[:, ::-1]
-        return at_least / at_least.sum(1, keepdims=True) if self.left_censored else self.pmf
+        pmf = self.pmf_at(0)
+        at_least = np.cumsum(pmf[:, ::-1], 1)[:, ::-1]
+        return at_least / at_least.sum(1, keepdims=True) if self.left_censored else pmf
+
+    def pmf_at(self, t: int) -> Array:
+        pmf: Array = self.pmf if self.pmf.ndim == 2 else self.pmf[t]
+        return pmf
 
     @property
     def durations(self) -> Durations:
@@ -76,7 +83,7 @@ Segmentation = tuple[tuple[int, int, bool], ...]  # state, duration, whether it 
 def segmentations(chain: Chain, b: Array, t: int = 0, state: int = -1) -> Iterator[tuple[Segmentation, float]]:
     """Every segmentation of the rest of one sequence and its probability; what is cut off is one that goes on."""
     n_steps, n_states = b.shape
-    pmf = chain.pmf if t else chain.first_pmf
+    pmf = chain.pmf_at(t) if t else chain.first_pmf
     transition = chain.transition if chain.transition.ndim == 2 else chain.transition[t]
     for j in range(n_states):
         enters = chain.initial[j] if t == 0 else transition[state, j]
@@ -98,6 +105,8 @@ class Enumerated:
     xi: Array
     durations: Array
     first_durations: Array
+    segments: Array
+    steps: Array
     best_path: tuple[int, ...]
     best: float
 
@@ -105,8 +114,9 @@ class Enumerated:
 def enumerated(chain: Chain, log_b: Array) -> Enumerated:
     table = list(segmentations(chain, np.exp(log_b)))
     total = sum(p for _, p in table)
-    (n_steps, k), longest = log_b.shape, chain.pmf.shape[1]
+    (n_steps, k), longest = log_b.shape, chain.pmf.shape[-1]
     gamma, xi = np.zeros((n_steps, k)), np.zeros((n_steps, k, k))
+    n_segments, steps = np.zeros((n_steps, k)), np.zeros((n_steps, k))
     durations, first_durations = np.zeros((k, longest)), np.zeros((k, longest))
     of_path: dict[tuple[int, ...], float] = {}
     for segments, p in table:
@@ -117,15 +127,19 @@ def enumerated(chain: Chain, log_b: Array) -> Enumerated:
         for t, ((i, *_), (j, *_)) in zip(begins, pairwise(segments), strict=False):
             xi[t, i, j] += p / total
         for number, (j, d, continues) in enumerate(segments):
-            is_first = chain.left_censored and number == 0
-            pmf, counts = (chain.first_pmf, first_durations) if is_first else (chain.pmf, durations)
+            is_first, begin = chain.left_censored and number == 0, int(begins[number]) - d
+            pmf, counts = (chain.first_pmf, first_durations) if is_first else (chain.pmf_at(begin), durations)
+            in_full = np.eye(longest)[d - 1]
             if continues:
-                if pmf[j, d:].sum() > 0:
-                    counts[j, d:] += p / total * pmf[j, d:] / pmf[j, d:].sum()
-            else:
-                counts[j, d - 1] += p / total
+                in_full = np.where(np.arange(longest) < d, 0.0, pmf[j])
+                in_full /= max(in_full.sum(), 1e-300)
+            counts[j] += p / total * in_full
+            if not is_first:
+                n_segments[begin, j] += p / total
+                steps[begin, j] += p / total * in_full @ np.arange(longest)
     best_path = max(of_path, key=lambda path: of_path[path])
-    return Enumerated(np.log(total), gamma, xi, durations, first_durations, best_path, np.log(of_path[best_path]))
+    of_durations = (durations, first_durations, n_segments, steps)
+    return Enumerated(np.log(total), gamma, xi, *of_durations, best_path, np.log(of_path[best_path]))
 
 
 CHAINS = [
@@ -155,14 +169,24 @@ def test_all_is_as_the_list_of_segmentations_says(chain: Chain) -> None:
     assert_allclose(best, [e.best for e in expected], rtol=0, atol=1e-12)
 
 
-def driven(left: bool, lengths: tuple[int, ...] = LENGTHS) -> list[Chain]:
-    """A chain for each sequence, with other first states and with transitions that differ from step to step."""
+def driven(
+    left: bool, lengths: tuple[int, ...] = LENGTHS, *, durations: bool = False, ends: bool = False
+) -> list[Chain]:
+    """A chain for each sequence, with other first states, and transitions that differ from step to step; durations
+    as well if they shall, and ends if they are events.
+    """
     chain, rng = random_chain(3, left=left), np.random.default_rng(6)
     chains = []
     for n in lengths:
         steps = chain.transition * rng.gamma(1.0, size=(n, 3, 3))
         steps /= steps.sum(2, keepdims=True)
-        chains.append(Chain(rng.dirichlet(np.ones(3)), steps, None, chain.pmf, left))
+        pmf = chain.pmf
+        if durations:
+            pmf = chain.pmf * rng.gamma(1.0, size=(n, *chain.pmf.shape))
+            pmf[:, 1, -1] = 0.0
+            pmf /= pmf.sum(2, keepdims=True)
+        final = np.full(3, 0.2) if ends else None
+        chains.append(Chain(rng.dirichlet(np.ones(3)), 0.8 * steps if ends else steps, final, pmf, left))
     return chains
 
 
@@ -174,19 +198,26 @@ def trellis_of(chains: list[Chain], log_b: list[Array]) -> SemiMarkovTrellis:
         packing.pack(torch.from_numpy(np.concatenate(each)))
         for each in (log_b, [np.log(chain.transition) for chain in chains])
     )
+    durations, final = chains[0].durations, chains[0].final
+    if chains[0].pmf.ndim == 3:
+        log_pmf = packing.pack(torch.from_numpy(np.log(np.concatenate([chain.pmf for chain in chains]))))
+        durations = Durations.of(log_pmf, left_censored=chains[0].left_censored, n_sequences=len(chains))
     mean = torch.from_numpy(random_chain(3).transition)
-    return SemiMarkovTrellis(initial, mean, None, chains[0].durations, packed, packing, log_a)
+    of_chain = (initial, mean, None if final is None else torch.from_numpy(final), durations)
+    return SemiMarkovTrellis(*of_chain, packed, packing, log_a)
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero")
 @pytest.mark.parametrize("compiles", [False, True])
 @pytest.mark.parametrize("left", [False, True])
-def test_transitions_that_differ_are_those_into_the_first_step_of_a_segment(
-    left: bool, compiles: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("durations", "ends"), [(False, False), (True, False), (True, True)])
+def test_transitions_and_durations_that_differ_are_those_of_the_first_step_of_a_segment(
+    durations: bool, ends: bool, left: bool, compiles: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not compiles:
         monkeypatch.setattr(semi_markov, "is_compiling", lambda: False)
-    chains, log_b = driven(left), densities(7)
+    lengths = (6, 3, 4, 7)
+    chains, log_b = driven(left, lengths, durations=durations, ends=ends), densities(7, lengths)
     trellis = trellis_of(chains, log_b)
     posterior, (paths, best) = forward_backward_pass(trellis), best_segments(trellis)
     expected = [enumerated(chain, each) for chain, each in zip(chains, log_b, strict=True)]
@@ -196,16 +227,31 @@ def test_transitions_that_differ_are_those_into_the_first_step_of_a_segment(
         assert_allclose(gamma, e.gamma, rtol=0, atol=1e-12)
         assert_allclose(xi, e.xi, rtol=0, atol=1e-12)
     assert_allclose(posterior.initial, sum(e.gamma[0] for e in expected), rtol=0, atol=1e-12)
+    assert_allclose(posterior.final, sum(e.gamma[-1] for e in expected), rtol=0, atol=1e-12)
     assert_allclose(posterior.durations, sum(e.durations for e in expected), rtol=0, atol=1e-12)
-    assert_allclose(posterior.first_durations, sum(e.first_durations for e in expected), rtol=0, atol=1e-12)
+    if durations:
+        firsts = posterior.first_durations[trellis.packing.rank]
+        for segments, steps, first, e in zip(
+            split(posterior.segments), split(posterior.steps), firsts, expected, strict=True
+        ):
+            assert_allclose(segments, e.segments, rtol=0, atol=1e-12)
+            assert_allclose(steps, e.steps, rtol=0, atol=1e-12)
+            assert_allclose(first, e.first_durations, rtol=0, atol=1e-12)
+    else:
+        assert_allclose(posterior.first_durations, sum(e.first_durations for e in expected), rtol=0, atol=1e-12)
     assert [tuple(path.tolist()) for path in paths] == [e.best_path for e in expected]
     assert_allclose(best, [e.best for e in expected], rtol=0, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero")
-def test_long_sequences_with_transitions_that_differ_are_the_same_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("left", "durations", "ends"), [(False, False, False), (True, True, False), (False, True, True)]
+)
+def test_long_sequences_with_what_differs_are_the_same_compiled(
+    left: bool, durations: bool, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lengths = (200, 90, 199)
-    trellis = trellis_of(driven(False, lengths), densities(9, lengths))
+    trellis = trellis_of(driven(left, lengths, durations=durations, ends=ends), densities(9, lengths))
     results = [forward_backward_pass(trellis), best_segments(trellis)]
     monkeypatch.setattr(semi_markov, "is_compiling", lambda: False)
     posterior, (paths, best) = forward_backward_pass(trellis), best_segments(trellis)
@@ -213,6 +259,24 @@ def test_long_sequences_with_transitions_that_differ_are_the_same_compiled(monke
         assert_allclose(getattr(results[0], name), getattr(posterior, name), rtol=1e-10, atol=1e-12, err_msg=name)
     assert_array_equal(np.concatenate(results[1][0]), np.concatenate(paths))
     assert_allclose(results[1][1], best, rtol=1e-12)
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 3000.0])
+def test_durations_of_rows_are_those_of_each_row(scale: float, left: bool) -> None:
+    """With zeros, and with probabilities that no exponential keeps."""
+    log_pmf = (scale * torch.from_numpy(np.random.default_rng(0).normal(size=(4, 2, 5)))).double()
+    log_pmf[1, 0, 2:] = -torch.inf
+    log_pmf = log_pmf.log_softmax(2)
+    found, each = (
+        Durations.of(log_pmf, left_censored=left, n_sequences=2),
+        [Durations.of(row, left_censored=left) for row in log_pmf],
+    )
+    for name in ("log_pmf", "log_longer", "log_at_least"):
+        assert_allclose(getattr(found, name), np.stack([getattr(one, name) for one in each]), rtol=1e-12, atol=1e-12)
+    for name in ("log_first", "log_first_longer", "log_first_at_least"):
+        expected = np.stack([getattr(one, name) for one in each[:2]])
+        assert_allclose(getattr(found, name), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("chain", CHAINS)
