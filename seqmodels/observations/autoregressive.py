@@ -20,6 +20,9 @@ from seqmodels.observations.gaussian_mixture import BACKGROUND_COVARIANCE
 from seqmodels.observations.special_functions import gaussian_cdf, student_t_cdf
 
 
+UNIT_ROOT_OF_ONE = 5.0  # pseudo-frames of ``unit_root="auto"``; experiments/few_values.py chose it
+
+
 class Conditional(NamedTuple):
     """The distribution of a step of D features given its past: a Gaussian, or Student t with the same location.
 
@@ -55,7 +58,9 @@ class AutoregressiveGaussian(Observation):
             identity, as they do for a level that drifts. Least squares without it pulls forecasts towards the mean of
             the training data (Doan, Litterman and Sims 1984, *Forecasting and conditional projection using realistic
             prior distributions*). A value far above the number of frames (1e6) makes the model a regression of
-            differences.
+            differences. ``"auto"`` is 5 for an HMM of one state without inputs that is fitted by EM or gradient ascent,
+            so that few frames do not pull a series that wanders back to their mean, and 0 otherwise: the regressions
+            of several states describe how a step returns to their levels. Pass 0 for least squares.
         intercept: False fixes c at zero in encoded units, for an HMM only. The regression then passes through the mean
             of the training data, or through zero with ``encoding=Standardize(with_mean=False)``.
         background: fixed probability w that a step is a jump that no regression foresees, the same in all states:
@@ -71,11 +76,13 @@ class AutoregressiveGaussian(Observation):
             some 80 % of the values. ``"posterior"`` integrates the coefficients and the innovations' covariance over
             their posterior given the training data, under Jeffreys' prior ``|Σ|^(-(D + 1) / 2)`` times that of
             ``ridge`` and ``unit_root``. That is a Student t density, which is wider after unusual pasts (Zellner 1971,
-            *An introduction to Bayesian inference in econometrics*, section 8.2). Sequences that are scored do not
-            change the posterior. ``"auto"`` is ``"posterior"`` for an ``HMM`` of one state that EM fits to enough
+            *An introduction to Bayesian inference in econometrics*, section 8.2). Its degrees of freedom and its scale
+            are corrected by the density of each training frame given all others, because variances that change and
+            heavy tails make few frames surer of themselves than later frames justify
+            (``seqmodels.hmm.emissions.left_out``). Sequences that are scored do not change the posterior. ``"auto"`` is ``"posterior"`` for an ``HMM`` of one state that EM fits to enough
             frames for a t density with a variance (``pD + D + 3``, and p more in each sequence), if emissions depend
-            on no inputs and are not frozen; otherwise ``"plug-in"``. So it is for more than ``1000 (pD + D + 1)``
-            frames, where both differ by some 1e-6 nats a step.
+            on no inputs and are not frozen; otherwise, and for more than ``1000 (pD + D + 1)`` frames, it is
+            ``"plug-in"``.
             ``observation_.predictive`` of a fitted model is ``"posterior"`` if that was chosen; passing it means
             ``"auto"``. ``aic``, ``bic``, standard errors and ``history_`` are of the likelihood at the estimates.
 
@@ -92,13 +99,13 @@ class AutoregressiveGaussian(Observation):
     """
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"order": "longest"}
-    _lacked: ClassVar[Mapping[str, Any]] = {"background": 0.0, "predictive": "plug-in"}
+    _lacked: ClassVar[Mapping[str, Any]] = {"background": 0.0, "predictive": "plug-in", "unit_root": 0.0}
 
     order: PositiveInt = 1
     covariance_type: Literal["diag", "full", "tied"] = "full"
     min_covariance: Floor = 1e-6
     ridge: NotNegativeFloat = 1e-3
-    unit_root: NotNegativeFloat = 0.0
+    unit_root: NotNegativeFloat | Literal["auto"] = "auto"
     intercept: bool = True
     background: float = 0.001
     predictive: Literal["auto", "plug-in", "posterior"] = "auto"
@@ -112,6 +119,12 @@ class AutoregressiveGaussian(Observation):
     @property
     def n_past(self) -> int:
         return self.order
+
+    def unit_root_of(self, n_regressions: int) -> float:
+        """Return the strength of the prior ``unit_root`` on each of ``n_regressions`` regressions, in pseudo-frames."""
+        if self.unit_root == "auto":
+            return UNIT_ROOT_OF_ONE if n_regressions == 1 else 0.0
+        return self.unit_root
 
     def at_estimates(self) -> AutoregressiveGaussian:
         """Return the observation whose output parameters are estimates alone, without those of a posterior."""
@@ -211,8 +224,10 @@ class AutoregressiveGaussian(Observation):
             size: number of features D.
 
         Returns:
-            The number of frames n ``(...)``; the degrees of freedom ν ``(...)``; and a square root C of the inverse of
-                the regressors' products, ``CᵀC = (ZᵀZ)⁻¹`` for regressors ``z = (past, 1)``, ``(..., pD + 1, pD + 1)``.
+            The number n ``(...)`` by which the scale matrix of the next step is ``n / ν (1 + zᵀ (ZᵀZ)⁻¹ z) Σ`` with the
+                estimated covariance Σ: the number of frames, before it is corrected together with ν; the degrees of
+                freedom ν ``(...)``; and a square root C of the inverse of the regressors' products, ``CᵀC = (ZᵀZ)⁻¹``
+                for regressors ``z = (past, 1)``, ``(..., pD + 1, pD + 1)``.
         """
         rest = output_parameters[..., sum(self._widths(size)) :]
         width = size * self.order + 1

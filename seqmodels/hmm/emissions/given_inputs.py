@@ -403,8 +403,9 @@ class AutoregressiveRegression(InputRegression):
         products, totals = design.new_zeros(self.size, self.size), design.new_zeros(())  # of all states, for "tied"
         if self.observation.background:
             gammas = gammas * self._share(rows, slopes, x, past, inputs).T
+        at_unit_root = self._at_unit_root(design)
         for g, gamma in enumerate(gammas):
-            solution = weighted_least_squares(x[later], design, gamma[later], penalty, self._at_unit_root(design))
+            solution = weighted_least_squares(x[later], design, gamma[later], penalty, at_unit_root)
             if solution is None or not solution[2] > 0:  # nothing to learn from
                 continue
             coefficients, scatter, total = solution
@@ -431,7 +432,7 @@ class AutoregressiveRegression(InputRegression):
 
     def _at_unit_root(self, design: Tensor) -> PriorFrames | None:
         """Return the prior ``unit_root``: for each feature a frame before which the feature was 1 at all lags."""
-        if not self.observation.unit_root:
+        if self.observation.unit_root in ("auto", 0):  # "auto" is 0 where there are inputs
             return None
         identity = torch.eye(self.size).to(design)
         lags = identity.repeat(1, self.observation.order)
