@@ -70,10 +70,12 @@ def degrees_and_scale(frames: Sequence[LeftOut], size: int, most: float) -> tupl
     """
     inverse_range, log_range = (1 / most, max(LARGEST_INVERSE, 1 / most)), LOG_FACTORS
     inverse, log_factor = inverse_range, log_range
+    edges = torch.ones(N_POINTS, dtype=torch.float64)  # of the trapezoidal rule
+    edges[0] = edges[-1] = 0.5
     for _ in range(N_ROUNDS):
         x, g = (torch.linspace(*each, N_POINTS, dtype=torch.float64) for each in (inverse, log_factor))
         (log_prob,), _ = all_reduce_sum([_log_likelihood(frames, size, x, g)])
-        share = (log_prob - log_prob.max()).exp()
+        share = edges.outer(edges) * (log_prob - log_prob.max()).exp()
         share = share / share.sum()
         mean = float(share.sum(1) @ x), float(share.sum(0) @ g.exp())
         inverse = _around(x, share.sum(1), inverse_range)
