@@ -148,8 +148,8 @@ Result = TypeVar("Result")
 BatchAlgorithm = Callable[[PackedBatch, Any], Sequence[Result]]  # batch and trellis -> a result for each sequence
 StatesOfExamples = Callable[["HiddenChainModel", list[Example]], list[np.ndarray]]  # model and sequences -> the results
 
-# With more frames for each coefficient and feature, densities at the estimates are on average within some 1e-6 nats a
-# step of those integrated over the posterior.
+# With more frames for each coefficient and feature, what is left uncertain costs some 1e-6 nats a step, and densities
+# are those at the estimates, which are faster.
 FRAMES_PER_COEFFICIENT = 1000
 PSEUDO_FRAMES = 10.0  # the default observation of vectors is chosen by experiments/defaults.py
 BACKGROUND = 0.01

@@ -19,7 +19,6 @@ from seqmodels.observations.base import FullConditionals, Observation, full_cond
 from seqmodels.observations.gaussian_mixture import BACKGROUND_COVARIANCE
 from seqmodels.observations.special_functions import gaussian_cdf, student_t_cdf
 
-
 UNIT_ROOT_OF_ONE = 5.0  # pseudo-frames of ``unit_root="auto"``; experiments/few_values.py chose it
 
 
@@ -69,21 +68,21 @@ class AutoregressiveGaussian(Observation):
             nats, where the regression alone may lose thousands; other steps lose ``-log(1 - w)`` nats each. EM gives
             steps that are probably jumps little weight. The first steps jump from the mean of the training data. It is
             not learned, and ``coefficients_``, ``intercepts_`` and ``covariances_`` do not include it. 0 is the
-            regression alone, ordinary least squares with one state. Compare the gross errors of Huber (1964), *Robust
-            estimation of a location parameter*.
+            regression alone: with one state, ``ridge=0`` and ``unit_root=0`` it is ordinary least squares. Compare the
+            gross errors of Huber (1964), *Robust estimation of a location parameter*.
         predictive: how the density of a step after p others follows from the fit. ``"plug-in"`` is the Gaussian at the
             estimates. Few frames leave these uncertain, so that it is too narrow: fitted to 25 frames, 90 % bands hold
-            some 80 % of the values. ``"posterior"`` integrates the coefficients and the innovations' covariance over
-            their posterior given the training data, under Jeffreys' prior ``|Σ|^(-(D + 1) / 2)`` times that of
-            ``ridge`` and ``unit_root``. That is a Student t density, which is wider after unusual pasts (Zellner 1971,
-            *An introduction to Bayesian inference in econometrics*, section 8.2). Its degrees of freedom and its scale
-            are corrected by the density of each training frame given all others, because variances that change and
-            heavy tails make few frames surer of themselves than later frames justify
-            (``seqmodels.hmm.emissions.left_out``). Sequences that are scored do not change the posterior. ``"auto"`` is ``"posterior"`` for an ``HMM`` of one state that EM fits to enough
-            frames for a t density with a variance (``pD + D + 3``, and p more in each sequence), if emissions depend
-            on no inputs and are not frozen; otherwise, and for more than ``1000 (pD + D + 1)`` frames, it is
-            ``"plug-in"``.
-            ``observation_.predictive`` of a fitted model is ``"posterior"`` if that was chosen; passing it means
+            some 70 % of the values of real series. ``"posterior"`` integrates the coefficients and the innovations'
+            covariance over their posterior given the training data, under Jeffreys' prior ``|Σ|^(-(D + 1) / 2)`` times
+            that of ``ridge`` and ``unit_root``. That is a Student t density, which is wider after unusual pasts
+            (Zellner 1971, *An introduction to Bayesian inference in econometrics*, section 8.2). Its degrees of freedom
+            and its scale are then estimated from the density of each training frame given all others, because a
+            posterior of Gaussian innovations knows of no heavy tails (``seqmodels.hmm.emissions.left_out``). Sequences
+            that are scored do not change the posterior. ``"auto"`` is ``"posterior"`` for an ``HMM`` of one state that
+            EM fits to enough frames for a t density with a variance (``pD + D + 3``, and p more in each sequence), if
+            emissions depend on no inputs and are not frozen, and to at most ``1000 (pD + D + 1)`` frames; otherwise
+            ``"plug-in"``. So the density of more frames is Gaussian, and may be lower where innovations have heavy
+            tails. ``observation_.predictive`` of a fitted model is ``"posterior"`` if that was chosen; passing it means
             ``"auto"``. ``aic``, ``bic``, standard errors and ``history_`` are of the likelihood at the estimates.
 
     The output parameters of a state are the coefficients (D × pD, for D features), the intercept (D), the numbers that

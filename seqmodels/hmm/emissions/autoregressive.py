@@ -433,6 +433,8 @@ class AutoregressiveEmission(Emission):
     def with_posterior(self, table: Tensor, statistics: Statistics) -> Tensor | None:
         """Return the parameters with those of the posterior of ``predictive="posterior"``; None if too few frames.
 
+        ``with_tails`` then corrects its degrees of freedom and its scale.
+
         The prior is ``|Σ|^(-(D + 1) / 2)`` times the exponential of ``log_prior``. Then the coefficients (A, c) given Σ
         are matrix-normal around their estimates, Σ is inverse Wishart, and the next step is Student t with
         ``n - F - D + 1`` degrees of freedom for F estimated coefficients of each feature; under ``"diag"`` each feature

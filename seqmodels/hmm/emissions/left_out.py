@@ -1,12 +1,12 @@
-"""Tails and scale of a regression's t density, from the density of each training frame given all others.
+"""Tails and scale of a regression's t density, estimated from the density of each training frame given all others.
 
 A posterior under Gaussian innovations of one covariance is too sure of itself after few frames: real series have heavy
-tails and variances that change. Each frame therefore has, given all others, a density ``t_ν(x; m, f S)`` with the
-location m and the scale matrix S of its posterior. The degrees of freedom ν and the factor f are their means under the
-product of these densities (Geisser and Eddy 1979, *A predictive approach to model selection*), with log f and 1/ν uniform
-(Gelman et al. 2013, *Bayesian data analysis*, section 17.2), where ν is at most that of the posterior. No model is fitted
-again, because m and S without a frame follow from its residual and leverage (Cook and Weisberg 1982, *Residuals and
-influence in regression*).
+tails, and variances that change. Given all others, each frame has the density ``t_ν(x; m, f S)``, with the location m
+and the scale matrix S of the posterior without it. The degrees of freedom ν and the factor f are estimated by their
+means under the product of these densities (Geisser and Eddy 1979, *A predictive approach to model selection*), with
+1/ν and log f uniform (Gelman et al. 2013, *Bayesian data analysis*, chapter 17) and ν at most that of the posterior. No
+model is fitted again, because m and S without a frame follow from its residual and its leverage (Cook and Weisberg
+1982, *Residuals and influence in regression*).
 """
 
 from __future__ import annotations
