@@ -19,8 +19,6 @@ from seqmodels.observations.base import FullConditionals, Observation, full_cond
 from seqmodels.observations.gaussian_mixture import BACKGROUND_COVARIANCE
 from seqmodels.observations.special_functions import gaussian_cdf, student_t_cdf
 
-UNIT_ROOT_OF_ONE = 5.0  # pseudo-frames of ``unit_root="auto"``; experiments/few_values.py chose it
-
 
 class Conditional(NamedTuple):
     """The distribution of a step of D features given its past: a Gaussian, or Student t with the same location.
@@ -57,9 +55,9 @@ class AutoregressiveGaussian(Observation):
             identity, as they do for a level that drifts. Least squares without it pulls forecasts towards the mean of
             the training data (Doan, Litterman and Sims 1984, *Forecasting and conditional projection using realistic
             prior distributions*). A value far above the number of frames (1e6) makes the model a regression of
-            differences. ``"auto"`` is 5 for an HMM of one state without inputs that is fitted by EM or gradient ascent,
-            so that few frames do not pull a series that wanders back to their mean, and 0 otherwise: the regressions
-            of several states describe how a step returns to their levels. Pass 0 for least squares.
+            differences. ``"auto"`` is 5 where ``predictive="auto"`` may choose ``"posterior"``, so that few frames do
+            not pull a series that wanders back to their mean; it is 0 for several states, inputs and other algorithms,
+            and under ``predictive="plug-in"``.
         intercept: False fixes c at zero in encoded units, for an HMM only. The regression then passes through the mean
             of the training data, or through zero with ``encoding=Standardize(with_mean=False)``.
         background: fixed probability w that a step is a jump that no regression foresees, the same in all states:
@@ -119,11 +117,10 @@ class AutoregressiveGaussian(Observation):
     def n_past(self) -> int:
         return self.order
 
-    def unit_root_of(self, n_regressions: int) -> float:
-        """Return the strength of the prior ``unit_root`` on each of ``n_regressions`` regressions, in pseudo-frames."""
-        if self.unit_root == "auto":
-            return UNIT_ROOT_OF_ONE if n_regressions == 1 else 0.0
-        return self.unit_root
+    @property
+    def unit_root_frames(self) -> float:
+        """Strength of the prior ``unit_root`` in pseudo-frames; 0 if it is ``"auto"`` and no model has chosen it."""
+        return 0.0 if self.unit_root == "auto" else self.unit_root
 
     def at_estimates(self) -> AutoregressiveGaussian:
         """Return the observation whose output parameters are estimates alone, without those of a posterior."""

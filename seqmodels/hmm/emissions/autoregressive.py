@@ -417,7 +417,7 @@ class AutoregressiveEmission(Emission):
         gram = torch.cat([torch.cat([products[:, :q, :q], last[:, :q].transpose(-1, -2)], dim=1), last], dim=2)
         cross = torch.cat([products[:, q:, :q], sums[:, q:].unsqueeze(-1)], dim=-1)  # (K, D, q + 1)
         scatter = products[:, q:, q:]
-        if unit_root := self.observation.unit_root_of(len(counts)):
+        if unit_root := self.observation.unit_root_frames:
             # Pseudo-frames, one for each feature, in which all steps are equal; their regression has no intercept.
             ones = self._all_lags(products)  # (D, q)
             gram = gram + torch.nn.functional.pad(unit_root * (ones.T @ ones), (0, 1, 0, 1))
@@ -495,7 +495,14 @@ class AutoregressiveEmission(Emission):
             frames: what ``left_out`` returns for the training frames of this process.
         """
         n, degrees, root = self.observation.posterior(integrated, self.size)
-        fewer, factor = degrees_and_scale(frames, 1 if self.diagonal else self.size, float(degrees))
+        _, _, shape, *_ = self.observation.unpack(integrated, self.size)
+        if self.diagonal:
+            variance = gaussian.variances_of_shape(shape, self.observation.min_covariance).min()
+        else:
+            precision = gaussian.precision_cholesky(shape, self.size, self.observation.min_covariance)
+            variance = 1 / quadratic.largest_precision(precision).max()
+        least = min(1.0, self.observation.min_covariance / float(variance))
+        fewer, factor = degrees_and_scale(frames, 1 if self.diagonal else self.size, float(degrees), least)
         # The scale matrix is proportional to n / degrees.
         corrected = torch.stack([n * factor * fewer / degrees, torch.full_like(degrees, fewer)], -1)
         plain = integrated[:, : integrated.shape[1] - 2 - root[0].numel()]
@@ -517,7 +524,7 @@ class AutoregressiveEmission(Emission):
         """
         matrix, _, shape, *_ = self.observation.unpack(table, self.size)
         log_prior = -0.5 * self.observation.ridge * self._scaled_squares(matrix, shape)
-        if unit_root := self.observation.unit_root_of(len(table)):
+        if unit_root := self.observation.unit_root_frames:
             ones = self._all_lags(table)
             rest = torch.eye(self.size, dtype=table.dtype, device=table.device) - matrix @ ones.T
             log_prior = log_prior - 0.5 * unit_root * self._scaled_squares(rest, shape)

@@ -403,9 +403,8 @@ class AutoregressiveRegression(InputRegression):
         products, totals = design.new_zeros(self.size, self.size), design.new_zeros(())  # of all states, for "tied"
         if self.observation.background:
             gammas = gammas * self._share(rows, slopes, x, past, inputs).T
-        at_unit_root = self._at_unit_root(design)
         for g, gamma in enumerate(gammas):
-            solution = weighted_least_squares(x[later], design, gamma[later], penalty, at_unit_root)
+            solution = weighted_least_squares(x[later], design, gamma[later], penalty, self._at_unit_root(design))
             if solution is None or not solution[2] > 0:  # nothing to learn from
                 continue
             coefficients, scatter, total = solution
@@ -432,12 +431,12 @@ class AutoregressiveRegression(InputRegression):
 
     def _at_unit_root(self, design: Tensor) -> PriorFrames | None:
         """Return the prior ``unit_root``: for each feature a frame before which the feature was 1 at all lags."""
-        if self.observation.unit_root in ("auto", 0):  # "auto" is 0 where there are inputs
+        if not self.observation.unit_root_frames:
             return None
         identity = torch.eye(self.size).to(design)
         lags = identity.repeat(1, self.observation.order)
         rest = design.new_zeros(self.size, design.shape[1] - lags.shape[1])
-        weights = design.new_full((self.size,), float(self.observation.unit_root))
+        weights = design.new_full((self.size,), float(self.observation.unit_root_frames))
         return PriorFrames(identity, torch.cat([lags, rest], 1), weights)
 
 

@@ -11,6 +11,7 @@ model is fitted again, because m and S without a frame follow from its residual 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from seqmodels.common.distributed import all_reduce_sum
 
 LARGEST_INVERSE = 0.4  # of degrees of freedom: a t density of 2.5 has a variance
-LOG_FACTORS = (-8.0, 2.0)  # range of log f
+LOG_FACTORS = (-8.0, 2.0)  # range of log f, as far as variances stay above their floor
 N_POINTS, N_ROUNDS = 31, 4  # of the grid over 1/ν and log f, which closes in on the mass of each round
 SDS = 5.0  # standard deviations around the mean that the next grid has
 
@@ -58,7 +59,7 @@ class LeftOut:
         return cls((degrees - c) * squares / (rest * (1 - c * leverage + leverage)), copies * share)
 
 
-def degrees_and_scale(frames: Sequence[LeftOut], size: int, most: float) -> tuple[float, float]:
+def degrees_and_scale(frames: Sequence[LeftOut], size: int, most: float, least: float) -> tuple[float, float]:
     """Return the degrees of freedom ν and the factor f of t densities that agree with the distances of frames.
 
     They are the inverse of the mean of 1/ν and the mean of f, given the frames of all processes.
@@ -67,8 +68,10 @@ def degrees_and_scale(frames: Sequence[LeftOut], size: int, most: float) -> tupl
         frames: distances of the frames of this process.
         size: number of features D of each t density.
         most: most degrees of freedom.
+        least: smallest factor f, at most 1.
     """
-    inverse_range, log_range = (1 / most, max(LARGEST_INVERSE, 1 / most)), LOG_FACTORS
+    inverse_range = (1 / most, max(LARGEST_INVERSE, 1 / most))
+    log_range = (max(LOG_FACTORS[0], math.log(least)), LOG_FACTORS[1])
     inverse, log_factor = inverse_range, log_range
     edges = torch.ones(N_POINTS, dtype=torch.float64)  # of the trapezoidal rule
     edges[0] = edges[-1] = 0.5

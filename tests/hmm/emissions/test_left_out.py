@@ -117,7 +117,7 @@ def test_degrees_and_factor_are_their_means_on_a_grid(size: int) -> None:
     squares = size * stats.f(size, 4).rvs((20, 1), random_state=rng)
     weights = rng.uniform(0.2, 1.0, (20, 1))
     halves = [LeftOut(torch.tensor(squares[part]), torch.tensor(weights[part])) for part in (slice(8), slice(8, None))]
-    found = degrees_and_scale(halves, size, 17.0)
+    found = degrees_and_scale(halves, size, 17.0, 1e-4)
     np.testing.assert_allclose(found, means_on_a_grid(squares, weights, size, 17.0), rtol=5e-3)
 
 
@@ -155,6 +155,26 @@ def test_tails_of_the_data_are_tails_of_the_density() -> None:
     assert abs(gained["gaussian"]) < 0.005
 
 
+@pytest.mark.parametrize("kind", ["full", "diag"])
+def test_variances_stay_above_their_floor(kind: Any) -> None:
+    x = np.zeros((40, 2))
+    x[:, 0], x[20, 1], x[10:, 1] = np.random.default_rng(9).normal(size=40), 30.0, 1.0  # a step, and nothing else
+    x += 1e-9 * np.random.default_rng(10).normal(size=x.shape)
+    floor = 1e-3
+    observation = AutoregressiveGaussian(1, kind, min_covariance=floor, background=0.0)
+    model = sm.HMM(1, observation=observation).fit([x])
+    n, degrees = posterior(model)
+    unit = model.encoding_.affine()[1]
+    variances = np.linalg.eigvalsh(
+        (model.covariances_[0] * (np.eye(2) if kind == "diag" else 1)) / np.outer(unit, unit)
+    )
+    most = 39 - 3 - (kind == "full")
+    assert variances.min() * (n / degrees) / (39 / most) >= floor * (1 - 1e-6)
+    smaller = sm.HMM(1, observation=AutoregressiveGaussian(1, kind, min_covariance=1e-6, background=0.0)).fit([x])
+    ratio = np.divide(*posterior(smaller)) / (39 / most)
+    assert ratio < 0.9
+
+
 def test_a_level_that_wanders_is_not_pulled_back() -> None:
     held: dict[Any, list[float]] = {"auto": [], 0.0: []}
     for seed in range(20):
@@ -171,10 +191,12 @@ def test_a_level_that_wanders_is_not_pulled_back() -> None:
 def test_one_state_leans_on_a_unit_root_and_several_do_not() -> None:
     X = [simulated(40, 2, 8)]
 
-    def coefficients(n_states: int, unit_root: Any) -> np.ndarray:
-        observation = AutoregressiveGaussian(1, unit_root=unit_root)
+    def coefficients(n_states: int, unit_root: Any, **options: Any) -> np.ndarray:
+        observation = AutoregressiveGaussian(1, unit_root=unit_root, **options)
         return np.asarray(sm.HMM(n_states, observation=observation, random_state=0).fit(X).coefficients_)
 
     np.testing.assert_array_equal(coefficients(1, "auto"), coefficients(1, 5.0))
     np.testing.assert_array_equal(coefficients(2, "auto"), coefficients(2, 0.0))
     assert not np.allclose(coefficients(1, "auto"), coefficients(1, 0.0))
+    plug_in = [coefficients(1, each, predictive="plug-in") for each in ("auto", 0.0)]
+    np.testing.assert_array_equal(*plug_in)
