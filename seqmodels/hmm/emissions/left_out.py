@@ -88,7 +88,7 @@ def degrees_and_scale(frames: Sequence[LeftOut], size: int, most: float, least: 
 
 def _log_likelihood(frames: Sequence[LeftOut], size: int, inverse: Tensor, log_factor: Tensor) -> Tensor:
     """Return the summed log-density of frames in nats, up to a constant, at each 1/ν and each log f, ``(I, J)``."""
-    found = torch.zeros(len(inverse), len(log_factor), dtype=torch.float64)
+    total_log_prob = torch.zeros(len(inverse), len(log_factor), dtype=torch.float64)
     for each in frames:
         weights = each.weights.expand_as(each.squares).flatten().to("cpu", torch.float64)
         squares, total = each.squares.flatten().to("cpu", torch.float64), weights.sum()
@@ -96,8 +96,8 @@ def _log_likelihood(frames: Sequence[LeftOut], size: int, inverse: Tensor, log_f
             half = 0.5 / x
             constant = torch.lgamma(half + 0.5 * size) - torch.lgamma(half) + 0.5 * size * x.log()
             tails = weights @ torch.log1p(squares[:, None] * x * torch.exp(-log_factor))
-            found[i] += total * (constant - 0.5 * size * log_factor) - (half + 0.5 * size) * tails
-    return found
+            total_log_prob[i] += total * (constant - 0.5 * size * log_factor) - (half + 0.5 * size) * tails
+    return total_log_prob
 
 
 def _around(points: Tensor, share: Tensor, limits: tuple[float, float]) -> tuple[float, float]:
