@@ -151,7 +151,6 @@ StatesOfExamples = Callable[["HiddenChainModel", list[Example]], list[np.ndarray
 # With more frames for each coefficient and feature, what is left uncertain costs some 1e-6 nats a step, and densities
 # are those at the estimates, which are faster.
 FRAMES_PER_COEFFICIENT = 1000
-UNIT_ROOT_OF_ONE = 5.0  # pseudo-frames, chosen by experiments/adaptive_baseline.py on the series it is developed on
 PSEUDO_FRAMES = 10.0  # the default observation of vectors is chosen by experiments/defaults.py
 BACKGROUND = 0.01
 UNLIMITED_EM_STEPS = 1_000_000  # where time alone ends EM
@@ -520,15 +519,6 @@ class HiddenChainModel(SequenceModel):
         names = self.encoding_.names
         return list(range(self.encoding_.size)) if names is None else list(names)
 
-    @property
-    def _may_integrate(self) -> bool:
-        """True if the model is an autoregression of one state, whose posterior is integrated over if frames are few."""
-        observation = _estimated(self.observation_)
-        if not (self._integrates and isinstance(observation, AutoregressiveGaussian) and self.n_states == 1):
-            return False
-        is_estimate = self.algorithm == "em" and not self.training.frozen and not self.input_effects.emissions
-        return is_estimate and observation.predictive == "auto"
-
     def _integrate(self, emission: Emission, corpus: Corpus) -> None:
         """Integrate an autoregression of one state over its posterior, if it has one and few frames determine it.
 
@@ -537,7 +527,10 @@ class HiddenChainModel(SequenceModel):
             corpus: the training data.
         """
         observation, parameters = self.observation_, self.parameters_
-        if not (isinstance(observation, AutoregressiveGaussian) and self._may_integrate):
+        if not (self._integrates and isinstance(observation, AutoregressiveGaussian) and self.n_states == 1):
+            return
+        is_estimate = self.algorithm == "em" and not self.training.frozen and not self.input_effects.emissions
+        if observation.predictive != "auto" or not is_estimate:
             return
         assert isinstance(emission, AutoregressiveEmission)
         n_numbers = emission.n_regressors + 1 + emission.size
@@ -755,10 +748,7 @@ class HiddenChainModel(SequenceModel):
         return self._chain_of(len(self.parameters_.initial))
 
     def _emission_of(self, chain: HiddenChain[Any]) -> Emission:
-        observation = self.observation_
-        if isinstance(observation, AutoregressiveGaussian) and observation.unit_root == "auto" and self._may_integrate:
-            observation = replace(observation, unit_root=UNIT_ROOT_OF_ONE)
-        return chain.emission(observation, self.encoding_.size)
+        return chain.emission(self.observation_, self.encoding_.size)
 
     @property
     def _emission(self) -> Emission:

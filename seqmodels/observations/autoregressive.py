@@ -55,9 +55,7 @@ class AutoregressiveGaussian(Observation):
             identity, as they do for a level that drifts. Least squares without it pulls forecasts towards the mean of
             the training data (Doan, Litterman and Sims 1984, *Forecasting and conditional projection using realistic
             prior distributions*). A value far above the number of frames (1e6) makes the model a regression of
-            differences. ``"auto"`` is 5 where ``predictive="auto"`` may choose ``"posterior"``, so that few frames do
-            not pull a series that wanders back to their mean; it is 0 for several states, inputs and other algorithms,
-            and under ``predictive="plug-in"``.
+            differences, and 5 keeps few frames from pulling a series that wanders back to their mean.
         intercept: False fixes c at zero in encoded units, for an HMM only. The regression then passes through the mean
             of the training data, or through zero with ``encoding=Standardize(with_mean=False)``.
         background: fixed probability w that a step is a jump that no regression foresees, the same in all states:
@@ -66,7 +64,7 @@ class AutoregressiveGaussian(Observation):
             nats, where the regression alone may lose thousands; other steps lose ``-log(1 - w)`` nats each. EM gives
             steps that are probably jumps little weight. The first steps jump from the mean of the training data. It is
             not learned, and ``coefficients_``, ``intercepts_`` and ``covariances_`` do not include it. 0 is the
-            regression alone: with one state, ``ridge=0`` and ``unit_root=0`` it is ordinary least squares. Compare the
+            regression alone: with one state and ``ridge=0`` it is ordinary least squares. Compare the
             gross errors of Huber (1964), *Robust estimation of a location parameter*.
         predictive: how the density of a step after p others follows from the fit. ``"plug-in"`` is the Gaussian at the
             estimates. Few frames leave these uncertain, so that it is too narrow: fitted to 25 frames, 90 % bands hold
@@ -96,13 +94,13 @@ class AutoregressiveGaussian(Observation):
     """
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"order": "longest"}
-    _lacked: ClassVar[Mapping[str, Any]] = {"background": 0.0, "predictive": "plug-in", "unit_root": 0.0}
+    _lacked: ClassVar[Mapping[str, Any]] = {"background": 0.0, "predictive": "plug-in"}
 
     order: PositiveInt = 1
     covariance_type: Literal["diag", "full", "tied"] = "full"
     min_covariance: Floor = 1e-6
     ridge: NotNegativeFloat = 1e-3
-    unit_root: NotNegativeFloat | Literal["auto"] = "auto"
+    unit_root: NotNegativeFloat = 0.0
     intercept: bool = True
     background: float = 0.001
     predictive: Literal["auto", "plug-in", "posterior"] = "auto"
@@ -116,11 +114,6 @@ class AutoregressiveGaussian(Observation):
     @property
     def n_past(self) -> int:
         return self.order
-
-    @property
-    def unit_root_frames(self) -> float:
-        """Strength of the prior ``unit_root`` in pseudo-frames; 0 if it is ``"auto"`` and no model has chosen it."""
-        return 0.0 if self.unit_root == "auto" else self.unit_root
 
     def at_estimates(self) -> AutoregressiveGaussian:
         """Return the observation whose output parameters are estimates alone, without those of a posterior."""

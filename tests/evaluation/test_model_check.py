@@ -221,7 +221,7 @@ class TestOfOtherModels:
 
     def test_an_autoregression_of_few_steps_has_those_of_its_student_t(self):
         x = np.random.default_rng(7).normal(size=(30, 1)).cumsum(0)
-        observation = sm.AutoregressiveGaussian(1, background=0.0, ridge=0.0, unit_root=0.0)
+        observation = sm.AutoregressiveGaussian(1, background=0.0, ridge=0.0)
         model = sm.HMM(1, observation=observation, n_init=1, dtype="float64").fit([x])
         design = np.column_stack([x[:-1], np.ones(29)])
         coefficients, rest, *_ = np.linalg.lstsq(design, x[1:], rcond=None)

@@ -123,7 +123,7 @@ class AutoregressiveFamily(ConjugateFamily):
         means = prior.numbers("mean", 0.0, (k, d), least=-torch.inf)
         variances = prior.numbers("covariance", k ** (-2 / d), (k, d))
         # As the M-step's penalty: ridge |A|² + unit_root |A_1 + ... + A_p - I|², relative to the innovations.
-        all_lags = self.regression.unit_root_frames * torch.eye(d, dtype=torch.float64).repeat(1, order)  # (D, pD)
+        all_lags = self.regression.unit_root * torch.eye(d, dtype=torch.float64).repeat(1, order)  # (D, pD)
         of_past = self.regression.ridge * torch.eye(self.n_past, dtype=torch.float64) + all_lags.repeat(order, 1)
         mean, precision = means.new_zeros(k, d, f), means.new_zeros(k, f, f)
         mean[..., : self.n_past] = torch.linalg.solve(of_past, all_lags.T).T

@@ -417,7 +417,7 @@ class AutoregressiveEmission(Emission):
         gram = torch.cat([torch.cat([products[:, :q, :q], last[:, :q].transpose(-1, -2)], dim=1), last], dim=2)
         cross = torch.cat([products[:, q:, :q], sums[:, q:].unsqueeze(-1)], dim=-1)  # (K, D, q + 1)
         scatter = products[:, q:, q:]
-        if unit_root := self.observation.unit_root_frames:
+        if unit_root := self.observation.unit_root:
             # Pseudo-frames, one for each feature, in which all steps are equal; their regression has no intercept.
             ones = self._all_lags(products)  # (D, q)
             gram = gram + torch.nn.functional.pad(unit_root * (ones.T @ ones), (0, 1, 0, 1))
@@ -524,7 +524,7 @@ class AutoregressiveEmission(Emission):
         """
         matrix, _, shape, *_ = self.observation.unpack(table, self.size)
         log_prior = -0.5 * self.observation.ridge * self._scaled_squares(matrix, shape)
-        if unit_root := self.observation.unit_root_frames:
+        if unit_root := self.observation.unit_root:
             ones = self._all_lags(table)
             rest = torch.eye(self.size, dtype=table.dtype, device=table.device) - matrix @ ones.T
             log_prior = log_prior - 0.5 * unit_root * self._scaled_squares(rest, shape)

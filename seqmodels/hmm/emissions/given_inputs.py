@@ -431,12 +431,12 @@ class AutoregressiveRegression(InputRegression):
 
     def _at_unit_root(self, design: Tensor) -> PriorFrames | None:
         """Return the prior ``unit_root``: for each feature a frame before which the feature was 1 at all lags."""
-        if not self.observation.unit_root_frames:
+        if not self.observation.unit_root:
             return None
         identity = torch.eye(self.size).to(design)
         lags = identity.repeat(1, self.observation.order)
         rest = design.new_zeros(self.size, design.shape[1] - lags.shape[1])
-        weights = design.new_full((self.size,), float(self.observation.unit_root_frames))
+        weights = design.new_full((self.size,), float(self.observation.unit_root))
         return PriorFrames(identity, torch.cat([lags, rest], 1), weights)
 
 

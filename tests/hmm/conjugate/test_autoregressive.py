@@ -140,8 +140,8 @@ GAUSSIANS = [sm.GaussianMixture(1, kind) for kind in TYPES]
 REGRESSIONS = [
     *GAUSSIANS,
     sm.AutoregressiveGaussian(2, "full", ridge=RIDGE, unit_root=3.0, background=0.0),
-    sm.AutoregressiveGaussian(1, "diag", ridge=RIDGE, unit_root=0.0, intercept=False, background=0.0),
-    sm.AutoregressiveGaussian(1, "tied", ridge=RIDGE, unit_root=0.0, background=0.0),
+    sm.AutoregressiveGaussian(1, "diag", ridge=RIDGE, intercept=False, background=0.0),
+    sm.AutoregressiveGaussian(1, "tied", ridge=RIDGE, background=0.0),
 ]
 
 

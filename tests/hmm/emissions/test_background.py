@@ -57,7 +57,7 @@ def test_em_is_a_plain_programs(with_inputs: bool) -> None:
     inputs -= inputs.mean(0)  # ``intercepts_`` are those at the mean of the inputs
     x += 0.3 * inputs if with_inputs else 0.0
     x = (x - x.mean(0)) / x.std(0)
-    observation = sm.AutoregressiveGaussian(ORDER, ridge=RIDGE, unit_root=0.0, background=W)
+    observation = sm.AutoregressiveGaussian(ORDER, ridge=RIDGE, background=W)
     options = {"input_effects": sm.hmm.ChainInputEffects(emissions=True)} if with_inputs else {}
     data = sm.Sequences([x], inputs=[inputs]) if with_inputs else sm.Sequences([x])
     models = [

@@ -10,7 +10,6 @@ import torch
 from scipy import special, stats
 
 import seqmodels as sm
-from seqmodels.evaluation.calibration import pit
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.left_out import LeftOut, degrees_and_scale
 from seqmodels.observations import AutoregressiveGaussian
@@ -123,7 +122,7 @@ def test_degrees_and_factor_are_their_means_on_a_grid(size: int) -> None:
 
 def test_the_scale_and_the_degrees_of_a_fit() -> None:
     X = [simulated(30, 1, 3)]
-    observation = AutoregressiveGaussian(ORDER, background=0.0, ridge=RIDGE, unit_root=0.0)
+    observation = AutoregressiveGaussian(ORDER, background=0.0, ridge=RIDGE)
     model = sm.HMM(1, observation=observation).fit(X)
     squares = distances([model.encoding_.encode(X[0])], np.ones(28), 0.0, "full")
     most = 28 - ORDER - 1
@@ -173,30 +172,3 @@ def test_variances_stay_above_their_floor(kind: Any) -> None:
     smaller = sm.HMM(1, observation=AutoregressiveGaussian(1, kind, min_covariance=1e-6, background=0.0)).fit([x])
     ratio = np.divide(*posterior(smaller)) / (39 / most)
     assert ratio < 0.9
-
-
-def test_a_level_that_wanders_is_not_pulled_back() -> None:
-    held: dict[Any, list[float]] = {"auto": [], 0.0: []}
-    for seed in range(20):
-        x = simulated(65, 1, seed, root=1.0)
-        later = sm.Sequences([x[25:]], past=[x[:25]])
-        for unit_root, within in held.items():
-            observation = AutoregressiveGaussian(2, unit_root=unit_root)
-            transforms = pit(sm.HMM(1, observation=observation).fit([x[:25]]), later)
-            within.append(float(((transforms >= 0.05) & (transforms <= 0.95)).mean()))
-    assert 0.85 < np.mean(held["auto"]) < 0.95
-    assert np.mean(held["auto"]) > np.mean(held[0.0]) + 0.01
-
-
-def test_one_state_leans_on_a_unit_root_and_several_do_not() -> None:
-    X = [simulated(40, 2, 8)]
-
-    def coefficients(n_states: int, unit_root: Any, **options: Any) -> np.ndarray:
-        observation = AutoregressiveGaussian(1, unit_root=unit_root, **options)
-        return np.asarray(sm.HMM(n_states, observation=observation, random_state=0).fit(X).coefficients_)
-
-    np.testing.assert_array_equal(coefficients(1, "auto"), coefficients(1, 5.0))
-    np.testing.assert_array_equal(coefficients(2, "auto"), coefficients(2, 0.0))
-    assert not np.allclose(coefficients(1, "auto"), coefficients(1, 0.0))
-    plug_in = [coefficients(1, each, predictive="plug-in") for each in ("auto", 0.0)]
-    np.testing.assert_array_equal(*plug_in)
