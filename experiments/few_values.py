@@ -1,9 +1,10 @@
 """Do bands hold what they say after few values? ``experiments/few_values.py --data FOLDER``.
 
-Autoregressions of one state, fitted to 25 or 50 values, with the density at their estimates and integrated over their
-posterior. ``held`` is the share of later values that lie within the 90 % band one step ahead, and ``log_prob`` their
-log-density in nats a step. Simulated are 100 series of each kind, with 50 later values; the public series are those of
-``one_step_density`` with enough values, cut into stretches of the training values and up to 25 that follow.
+Autoregressions of one state, fitted to 25 or 50 values, with the density at their estimates and with the default one,
+which is integrated over their posterior. ``held`` is the share of later values that lie within the 90 % band one step
+ahead, and ``log_prob`` their log-density in nats a step. Simulated are 100 series of each kind, with 50 later values;
+the public series are those of ``one_step_density`` with enough values, cut into stretches of the training values and up
+to 25 that follow.
 """
 
 from __future__ import annotations
@@ -44,6 +45,20 @@ def simulated(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
     return x[burn:]
 
 
+def stretches(x: np.ndarray, n: int) -> Iterator[np.ndarray]:
+    """Yield stretches ``(n + 25, 1)`` of a series, of which the first n values take many."""
+    for start in range(0, len(x) - n - AFTER_PUBLIC + 1, n + AFTER_PUBLIC)[:STRETCHES]:
+        stretch = x[start : start + n + AFTER_PUBLIC, None]
+        if len(np.unique(stretch[:n])) > 10:
+            yield stretch
+
+
+def held(model: sm.SequenceModel, x: np.ndarray, n: int) -> float:
+    """Share of the values after the first n that lie within the 90 % band one step ahead."""
+    transforms = pit(model, sm.Sequences([x[n:]], past=[x[:n]]))
+    return float(((transforms >= 0.05) & (transforms <= 0.95)).mean())
+
+
 def examples(folder: Path) -> Iterator[tuple[str, int, int, np.ndarray]]:
     """Yield the name of each series, the order of its model, the number of training values, and all values."""
     for kind, matrices in SIMULATED.items():
@@ -52,11 +67,8 @@ def examples(folder: Path) -> Iterator[tuple[str, int, int, np.ndarray]]:
                 yield kind, len(matrices), n, simulated(kind, n + AFTER_SIMULATED, np.random.default_rng(seed))
     for _, x in columns(folder).items():
         for n in LENGTHS:
-            starts = range(0, len(x) - n - AFTER_PUBLIC + 1, n + AFTER_PUBLIC)
-            for start in starts[:STRETCHES]:
-                stretch = x[start : start + n + AFTER_PUBLIC, None]
-                if len(np.unique(stretch[:n])) > 10:
-                    yield "public, AR(2)", 2, n, stretch
+            for stretch in stretches(x, n):
+                yield "public, AR(2)", 2, n, stretch
 
 
 def rows(folder: Path) -> Iterator[dict[str, object]]:
@@ -66,9 +78,8 @@ def rows(folder: Path) -> Iterator[dict[str, object]]:
         for predictive in ("plug-in", "auto"):
             observation = sm.AutoregressiveGaussian(order, predictive=predictive)
             model = sm.HMM(1, observation=observation, encoding=sm.Standardize()).fit([x[:n]])
-            transforms = pit(model, later)
-            held = float(((transforms >= 0.05) & (transforms <= 0.95)).mean())
-            of_model = {"density": model.observation_.predictive, "held": held, "log_prob": model.score(later)}
+            of_model = {"density": model.observation_.predictive, "held": held(model, x, n)}
+            of_model["log_prob"] = model.score(later)
             yield {"number": number, "series": name, "values": n, "predictive": predictive, **of_model}
 
 

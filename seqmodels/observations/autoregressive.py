@@ -55,7 +55,7 @@ class AutoregressiveGaussian(Observation):
             identity, as they do for a level that drifts. Least squares without it pulls forecasts towards the mean of
             the training data (Doan, Litterman and Sims 1984, *Forecasting and conditional projection using realistic
             prior distributions*). A value far above the number of frames (1e6) makes the model a regression of
-            differences.
+            differences, and 5 keeps few frames from pulling a series that wanders back to their mean.
         intercept: False fixes c at zero in encoded units, for an HMM only. The regression then passes through the mean
             of the training data, or through zero with ``encoding=Standardize(with_mean=False)``.
         background: fixed probability w that a step is a jump that no regression foresees, the same in all states:
@@ -64,19 +64,21 @@ class AutoregressiveGaussian(Observation):
             nats, where the regression alone may lose thousands; other steps lose ``-log(1 - w)`` nats each. EM gives
             steps that are probably jumps little weight. The first steps jump from the mean of the training data. It is
             not learned, and ``coefficients_``, ``intercepts_`` and ``covariances_`` do not include it. 0 is the
-            regression alone, ordinary least squares with one state. Compare the gross errors of Huber (1964), *Robust
-            estimation of a location parameter*.
+            regression alone: with one state and ``ridge=0`` it is ordinary least squares. Compare the
+            gross errors of Huber (1964), *Robust estimation of a location parameter*.
         predictive: how the density of a step after p others follows from the fit. ``"plug-in"`` is the Gaussian at the
             estimates. Few frames leave these uncertain, so that it is too narrow: fitted to 25 frames, 90 % bands hold
-            some 80 % of the values. ``"posterior"`` integrates the coefficients and the innovations' covariance over
-            their posterior given the training data, under Jeffreys' prior ``|Σ|^(-(D + 1) / 2)`` times that of
-            ``ridge`` and ``unit_root``. That is a Student t density, which is wider after unusual pasts (Zellner 1971,
-            *An introduction to Bayesian inference in econometrics*, section 8.2). Sequences that are scored do not
-            change the posterior. ``"auto"`` is ``"posterior"`` for an ``HMM`` of one state that EM fits to enough
-            frames for a t density with a variance (``pD + D + 3``, and p more in each sequence), if emissions depend
-            on no inputs and are not frozen; otherwise ``"plug-in"``. So it is for more than ``1000 (pD + D + 1)``
-            frames, where both differ by some 1e-6 nats a step.
-            ``observation_.predictive`` of a fitted model is ``"posterior"`` if that was chosen; passing it means
+            some 70 % of the values of real series. ``"posterior"`` integrates the coefficients and the innovations'
+            covariance over their posterior given the training data, under Jeffreys' prior ``|Σ|^(-(D + 1) / 2)`` times
+            that of ``ridge`` and ``unit_root``. That is a Student t density, which is wider after unusual pasts
+            (Zellner 1971, *An introduction to Bayesian inference in econometrics*, section 8.2). Its degrees of freedom
+            and its scale are then estimated from the density of each training frame given all others, because a
+            posterior of Gaussian innovations knows of no heavy tails (``seqmodels.hmm.emissions.left_out``). Sequences
+            that are scored do not change the posterior. ``"auto"`` is ``"posterior"`` for an ``HMM`` of one state that
+            EM fits to enough frames for a t density with a variance (``pD + D + 3``, and p more in each sequence), if
+            emissions depend on no inputs and are not frozen, and to at most ``1000 (pD + D + 1)`` frames; otherwise
+            ``"plug-in"``. So the density of more frames is Gaussian, and may be lower where innovations have heavy
+            tails. ``observation_.predictive`` of a fitted model is ``"posterior"`` if that was chosen; passing it means
             ``"auto"``. ``aic``, ``bic``, standard errors and ``history_`` are of the likelihood at the estimates.
 
     The output parameters of a state are the coefficients (D × pD, for D features), the intercept (D), the numbers that
@@ -211,8 +213,10 @@ class AutoregressiveGaussian(Observation):
             size: number of features D.
 
         Returns:
-            The number of frames n ``(...)``; the degrees of freedom ν ``(...)``; and a square root C of the inverse of
-                the regressors' products, ``CᵀC = (ZᵀZ)⁻¹`` for regressors ``z = (past, 1)``, ``(..., pD + 1, pD + 1)``.
+            The number n ``(...)`` by which the scale matrix of the next step is ``n / ν (1 + zᵀ (ZᵀZ)⁻¹ z) Σ`` with the
+                estimated covariance Σ: the number of frames, before it is corrected together with ν; the degrees of
+                freedom ν ``(...)``; and a square root C of the inverse of the regressors' products, ``CᵀC = (ZᵀZ)⁻¹``
+                for regressors ``z = (past, 1)``, ``(..., pD + 1, pD + 1)``.
         """
         rest = output_parameters[..., sum(self._widths(size)) :]
         width = size * self.order + 1

@@ -226,8 +226,9 @@ class TestOfOtherModels:
         design = np.column_stack([x[:-1], np.ones(29)])
         coefficients, rest, *_ = np.linalg.lstsq(design, x[1:], rcond=None)
         spread = 1 + np.einsum("ti,ij,tj->t", design, np.linalg.inv(design.T @ design), design)
-        errors = (x[1:] - design @ coefficients)[:, 0] / np.sqrt(rest[0] / 27 * spread)
-        expected = stats.norm.ppf(stats.t(27).cdf(errors))
+        n, degrees, _ = (float(each.flatten()[0]) for each in model.observation_.posterior(model.parameters_.table, 1))
+        errors = (x[1:] - design @ coefficients)[:, 0] / np.sqrt(rest[0] / 29 * n / degrees * spread)
+        expected = stats.norm.ppf(stats.t(degrees).cdf(errors))
         np.testing.assert_allclose(residuals(model, [x])[0][1:, 0], expected, rtol=1e-5, atol=1e-7)
 
     @pytest.mark.parametrize(

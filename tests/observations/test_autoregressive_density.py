@@ -138,7 +138,8 @@ def test_without_an_intercept_a_regression_is_through_zero() -> None:
     assert through_zero.intercepts_[0, 0] == 0.0
     slope = float((x[1:] * x[:-1]).sum() / (x[:-1] ** 2).sum())
     assert through_zero.coefficients_[0, 0, 0] == pytest.approx(slope, rel=1e-9)
-    through_mean = sm.HMM(1, observation=AutoregressiveGaussian(1, ridge=0.0, intercept=False, background=0.0)).fit([x])
+    observation = AutoregressiveGaussian(1, ridge=0.0, intercept=False, background=0.0)
+    through_mean = sm.HMM(1, observation=observation).fit([x])
     level = through_mean.intercepts_[0, 0] / (1 - through_mean.coefficients_[0, 0, 0])
     assert level == pytest.approx(float(x.mean()), rel=1e-9)
 

@@ -35,6 +35,7 @@ from seqmodels.hmm.emissions.base import (
     row_blocks,
 )
 from seqmodels.hmm.emissions.kmeans import in_comparable_units, kmeans_labels
+from seqmodels.hmm.emissions.left_out import LeftOut, degrees_and_scale
 from seqmodels.inference.chains.densities import Densities, LogDensities
 from seqmodels.inference.chains.parallel_segments import loops_are_worth_compiling
 from seqmodels.inference.chains.scratch import Scratch
@@ -416,15 +417,12 @@ class AutoregressiveEmission(Emission):
         gram = torch.cat([torch.cat([products[:, :q, :q], last[:, :q].transpose(-1, -2)], dim=1), last], dim=2)
         cross = torch.cat([products[:, q:, :q], sums[:, q:].unsqueeze(-1)], dim=-1)  # (K, D, q + 1)
         scatter = products[:, q:, q:]
-        if self.observation.unit_root:
+        if unit_root := self.observation.unit_root:
             # Pseudo-frames, one for each feature, in which all steps are equal; their regression has no intercept.
             ones = self._all_lags(products)  # (D, q)
-            extra = torch.nn.functional.pad(self.observation.unit_root * (ones.T @ ones), (0, 1, 0, 1))
-            gram = gram + extra
-            cross = cross + torch.nn.functional.pad(self.observation.unit_root * ones, (0, 1))
-            scatter = scatter + self.observation.unit_root * torch.eye(
-                self.size, dtype=products.dtype, device=products.device
-            )
+            gram = gram + torch.nn.functional.pad(unit_root * (ones.T @ ones), (0, 1, 0, 1))
+            cross = cross + torch.nn.functional.pad(unit_root * ones, (0, 1))
+            scatter = scatter + unit_root * torch.eye(self.size, dtype=products.dtype, device=products.device)
         penalty = torch.full((q + 1,), self.observation.ridge, dtype=torch.float64, device=products.device)
         penalty[q] = 0.0
         if not self.observation.intercept:
@@ -434,6 +432,8 @@ class AutoregressiveEmission(Emission):
 
     def with_posterior(self, table: Tensor, statistics: Statistics) -> Tensor | None:
         """Return the parameters with those of the posterior of ``predictive="posterior"``; None if too few frames.
+
+        ``with_tails`` then corrects its degrees of freedom and its scale.
 
         The prior is ``|Σ|^(-(D + 1) / 2)`` times the exponential of ``log_prior``. Then the coefficients (A, c) given Σ
         are matrix-normal around their estimates, Σ is inverse Wishart, and the next step is Student t with
@@ -458,6 +458,56 @@ class AutoregressiveEmission(Emission):
         root = scale.unsqueeze(-1) * vectors.mT
         return torch.cat([table, torch.stack([n, degrees], -1), root.flatten(-2)], -1)
 
+    def left_out(self, integrated: Tensor, x: Tensor, past: Tensor, copies: float) -> LeftOut:
+        """Return how far each frame is from its prediction given all other frames, for the state of ``integrated``.
+
+        Args:
+            integrated: parameters of one state, as ``with_posterior`` returns them, ``(1, P)``.
+            x: N encoded frames, ``(N, D)``. The first p of a sequence, and those that miss values in themselves or in
+                their past, are left aside.
+            past: the p frames before each frame, ``(N, p, D)``, or ``(N, p + p²D, D)``.
+            copies: weight of each frame in the posterior.
+        """
+        n, degrees, root = self.observation.posterior(integrated, self.size)
+        matrix, intercept, shape, *_ = (each[0] for each in self.observation.unpack(integrated, self.size))
+        before = past[:, : self.observation.order]
+        kept = ~self._incomplete(x, past) & ~torch.isnan(before).flatten(1).any(1)
+        x, before = x[kept].double(), before[kept].double()
+        history = before.flatten(1)
+        kind, floor = self.observation.shape_type, self.observation.min_covariance
+        factor = gaussian.precision_factor(shape, self.size, kind, floor)
+        squares = ((x - intercept - history @ matrix.mT) @ factor).square()  # (m, D)
+        if not self.diagonal:
+            squares = squares.sum(1, keepdim=True)
+        regressors = torch.nn.functional.pad(history, (0, 1), value=1.0)
+        leverage = (regressors @ root[0].mT).square().sum(1, keepdim=True)
+        share = torch.ones_like(leverage)
+        if w := self.observation.background:
+            of_regression = self.plain.log_prob(integrated, x, before)
+            share = (of_regression + math.log1p(-w) - self.observation.log_background(x, before)).sigmoid().unsqueeze(1)
+        return LeftOut.of(squares / n, leverage, share, copies, float(degrees))
+
+    def with_tails(self, integrated: Tensor, frames: Sequence[LeftOut]) -> Tensor:
+        """Return the parameters of ``with_posterior`` with degrees of freedom and a scale that fit the training frames.
+
+        Args:
+            integrated: parameters of one state, as ``with_posterior`` returns them, ``(1, P)``.
+            frames: what ``left_out`` returns for the training frames of this process.
+        """
+        n, degrees, root = self.observation.posterior(integrated, self.size)
+        _, _, shape, *_ = self.observation.unpack(integrated, self.size)
+        if self.diagonal:
+            variance = gaussian.variances_of_shape(shape, self.observation.min_covariance).min()
+        else:
+            precision = gaussian.precision_cholesky(shape, self.size, self.observation.min_covariance)
+            variance = 1 / quadratic.largest_precision(precision).max()
+        least = min(1.0, self.observation.min_covariance / float(variance))
+        fewer, factor = degrees_and_scale(frames, 1 if self.diagonal else self.size, float(degrees), least)
+        # The scale matrix is proportional to n / degrees.
+        corrected = torch.stack([n * factor * fewer / degrees, torch.full_like(degrees, fewer)], -1)
+        plain = integrated[:, : integrated.shape[1] - 2 - root[0].numel()]
+        return torch.cat([plain, corrected, root.flatten(-2)], -1)
+
     def _shape(self, covariance: Tensor) -> Tensor:
         if self.diagonal:
             return covariance.diagonal(dim1=-2, dim2=-1).clamp(min=self.observation.min_covariance).log()
@@ -474,10 +524,10 @@ class AutoregressiveEmission(Emission):
         """
         matrix, _, shape, *_ = self.observation.unpack(table, self.size)
         log_prior = -0.5 * self.observation.ridge * self._scaled_squares(matrix, shape)
-        if self.observation.unit_root:
+        if unit_root := self.observation.unit_root:
             ones = self._all_lags(table)
             rest = torch.eye(self.size, dtype=table.dtype, device=table.device) - matrix @ ones.T
-            log_prior = log_prior - 0.5 * self.observation.unit_root * self._scaled_squares(rest, shape)
+            log_prior = log_prior - 0.5 * unit_root * self._scaled_squares(rest, shape)
         return log_prior
 
     def _scaled_squares(self, matrix: Tensor, shape: Tensor) -> Tensor:
