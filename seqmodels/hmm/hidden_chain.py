@@ -1598,9 +1598,10 @@ class HiddenChainModel(SequenceModel):
 
         Raises:
             ValueError: there is no such parameter, or it is on a boundary or not identified; it is a coefficient of a
-                term whose standard deviation is estimated as zero, because it is then zero whatever the data; an end is
-                not reached, because the likelihood does not fall enough on that side; or ``standard_errors`` would
-                raise it.
+                term whose standard deviation is estimated as zero, because it is then zero whatever the data; with
+                penalised terms it is a number, such as a variance, whose estimate is not where the likelihood of
+                parameters and effects together has its maximum; an end is not reached, because the likelihood does not
+                fall enough on that side; or ``standard_errors`` would raise it.
 
         >>> from seqmodels import HMM, Poisson
         >>> x = [np.random.default_rng(0).poisson(4.0, (100, 1))]

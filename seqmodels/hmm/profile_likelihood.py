@@ -25,6 +25,7 @@ from seqmodels.hmm.estimates import Estimate
 from seqmodels.hmm.standard_errors import NOT_IDENTIFIED, FitObjective, Information, raw_values
 
 PRECISION = 1e-9  # tolerance of the search, in standard errors of the parameter
+FAR_OFF = 0.1  # distance of an estimate from the maximum of what is profiled, in standard errors, that is too far
 WITHIN = 1e-6  # largest error of the log-likelihood at an end, in nats, and of the cosine of the two gradients there
 MOST_STEPS = 200
 
@@ -43,7 +44,8 @@ def profile_interval(
         level: probability with which the interval is to contain the true value, 1 - α.
 
     Raises:
-        ValueError: there is no such parameter, it is on a boundary or not identified, or an end was not reached.
+        ValueError: there is no such parameter, it is on a boundary or not identified, or an end was not reached; or it
+            was estimated by the marginal likelihood of penalised terms, whose maximum is elsewhere.
     """
     from scipy.optimize import minimize
     from scipy.stats import chi2
@@ -56,7 +58,13 @@ def profile_interval(
     if not information.is_identified(jacobian).all():
         raise ValueError(f"{_in_words(which)} has no interval: {NOT_IDENTIFIED}")
     value, half = float(values), float(chi2.ppf(level, 1)) / 2
-    largest, _ = objective.value_and_gradient(u)
+    largest, gradient = objective.value_and_gradient(u)
+    if objective.penalty is not None and abs(float(jacobian @ root @ (root.T @ gradient))) > FAR_OFF * size:
+        raise ValueError(
+            f"{_in_words(which)} has no profile interval: it maximises the marginal likelihood, in which the effects of "
+            "penalised terms are integrated out, and not the likelihood of parameters and effects together, which is "
+            "profiled; standard_errors has its interval"
+        )
 
     def raw(v: np.ndarray) -> tuple[float, np.ndarray]:
         """Return how far the parameter is from its estimate, in standard errors, and the gradient of this, ``(r,)``.

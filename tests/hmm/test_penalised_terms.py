@@ -181,6 +181,17 @@ def test_terms_are_needed_for_their_intervals() -> None:
         model.term_intervals(X)
 
 
+def test_a_variance_beside_random_effects_has_no_profile_interval() -> None:
+    data = of_r()
+    model, X = one_state(data["y2"], data["g"], RandomEffect("u"))
+    with pytest.raises(ValueError, match="covariances.* it maximises the marginal likelihood"):
+        model.profile_interval(X, "covariances", 0, 0)
+    errors = model.standard_errors(X).set_index("name")
+    low, high = model.profile_interval(X, "means", 0, 0)
+    wald = errors.loc["means", ["ci_low", "ci_high"]].to_numpy(float)
+    np.testing.assert_allclose([low, high], wald, atol=0.1 * float(np.diff(wald)[0]))
+
+
 def test_slopes_of_a_term_that_vanishes_have_no_interval() -> None:
     model, X = without_differences()
     with pytest.raises(ValueError, match="has no interval: on the boundary: the standard deviation of its term is"):
