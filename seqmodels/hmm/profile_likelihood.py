@@ -61,7 +61,7 @@ def profile_interval(
     largest, gradient = objective.value_and_gradient(u)
     if objective.penalty is not None and abs(float(jacobian @ root @ (root.T @ gradient))) > FAR_OFF * size:
         raise ValueError(
-            f"{_in_words(which)} has no profile interval: it maximises the marginal likelihood, in which the effects of "
+            f"{_in_words(which)} has no profile interval: it maximises the marginal likelihood, in which effects of "
             "penalised terms are integrated out, and not the likelihood of parameters and effects together, which is "
             "profiled; standard_errors has its interval"
         )

@@ -184,7 +184,7 @@ def test_terms_are_needed_for_their_intervals() -> None:
 def test_a_variance_beside_random_effects_has_no_profile_interval() -> None:
     data = of_r()
     model, X = one_state(data["y2"], data["g"], RandomEffect("u"))
-    with pytest.raises(ValueError, match="covariances.* it maximises the marginal likelihood"):
+    with pytest.raises(ValueError, match=r"covariances.* it maximises the marginal likelihood"):
         model.profile_interval(X, "covariances", 0, 0)
     errors = model.standard_errors(X).set_index("name")
     low, high = model.profile_interval(X, "means", 0, 0)
