@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +23,8 @@ from seqmodels.common.distributed import all_reduce_sum
 
 LARGEST_INVERSE = 0.4  # of degrees of freedom: a t density of 2.5 has a variance
 LOG_FACTORS = (-8.0, 2.0)  # range of log f, as far as variances stay above their floor
-N_POINTS, N_ROUNDS = 31, 4  # of the grid over 1/ν and log f, which closes in on the mass of each round
+N_POINTS, N_ROUNDS = 15, 4  # of the grid over 1/ν and log f, which closes in on the mass of each round
+FRAMES_OF_FIRST = 500  # of about so many frames are the first two rounds, which only find where the mass is
 SDS = 5.0  # standard deviations around the mean that the next grid has
 
 
@@ -58,6 +60,11 @@ class LeftOut:
         rest = (1 - c * leverage - c * squares).clamp(min=torch.finfo(squares.dtype).eps)
         return cls((degrees - c) * squares / (rest * (1 - c * leverage + leverage)), copies * share)
 
+    def some(self, n: int) -> LeftOut:
+        """Return about n of the frames, evenly spread over all of them; all if there are no more."""
+        every = slice(None, None, max(1, len(self.squares) // n))
+        return LeftOut(self.squares[every], self.weights[every])
+
 
 def degrees_and_scale(frames: Sequence[LeftOut], size: int, most: float, least: float) -> tuple[float, float]:
     """Return the degrees of freedom ν and the factor f of t densities that agree with the distances of frames.
@@ -70,38 +77,35 @@ def degrees_and_scale(frames: Sequence[LeftOut], size: int, most: float, least: 
         most: most degrees of freedom.
         least: smallest factor f, at most 1.
     """
-    inverse_range = (1 / most, max(LARGEST_INVERSE, 1 / most))
-    log_range = (max(LOG_FACTORS[0], math.log(least)), LOG_FACTORS[1])
-    inverse, log_factor = inverse_range, log_range
-    edges = torch.ones(N_POINTS, dtype=torch.float64)  # of the trapezoidal rule
-    edges[0] = edges[-1] = 0.5
-    for _ in range(N_ROUNDS):
-        x, g = (torch.linspace(*each, N_POINTS, dtype=torch.float64) for each in (inverse, log_factor))
-        (log_prob,), _ = all_reduce_sum([_log_likelihood(frames, size, x, g)])
-        share = edges.outer(edges) * (log_prob - log_prob.max()).exp()
+    ranges = (1 / most, max(LARGEST_INVERSE, 1 / most)), (max(LOG_FACTORS[0], math.log(least)), LOG_FACTORS[1])
+    inverse, log_factor = ranges
+    nodes, weights = (torch.as_tensor(each) for each in np.polynomial.legendre.leggauss(N_POINTS))
+    some = [each.some(max(1, FRAMES_OF_FIRST // len(frames))) for each in frames]
+    for number in range(N_ROUNDS):
+        x, g = (0.5 * (high + low + (high - low) * nodes) for low, high in (inverse, log_factor))
+        (log_prob,), _ = all_reduce_sum([_log_likelihood(some if number < 2 else frames, size, x, g)])
+        share = weights.outer(weights) * (log_prob - log_prob.max()).exp()
         share = share / share.sum()
         mean = float(share.sum(1) @ x), float(share.sum(0) @ g.exp())
-        inverse = _around(x, share.sum(1), inverse_range)
-        log_factor = _around(g, share.sum(0), log_range)
+        inverse, log_factor = _around(x, share.sum(1), ranges[0]), _around(g, share.sum(0), ranges[1])
     return 1 / mean[0], mean[1]
 
 
 def _log_likelihood(frames: Sequence[LeftOut], size: int, inverse: Tensor, log_factor: Tensor) -> Tensor:
     """Return the summed log-density of frames in nats, up to a constant, at each 1/ν and each log f, ``(I, J)``."""
-    total_log_prob = torch.zeros(len(inverse), len(log_factor), dtype=torch.float64)
+    found = torch.zeros(len(inverse), len(log_factor), dtype=torch.float64)
+    half = 0.5 / inverse
+    constant = torch.lgamma(half + 0.5 * size) - torch.lgamma(half) + 0.5 * size * inverse.log()
     for each in frames:
         weights = each.weights.expand_as(each.squares).flatten().to("cpu", torch.float64)
-        squares, total = each.squares.flatten().to("cpu", torch.float64), weights.sum()
-        for i, x in enumerate(inverse):
-            half = 0.5 / x
-            constant = torch.lgamma(half + 0.5 * size) - torch.lgamma(half) + 0.5 * size * x.log()
-            tails = weights @ torch.log1p(squares[:, None] * x * torch.exp(-log_factor))
-            total_log_prob[i] += total * (constant - 0.5 * size * log_factor) - (half + 0.5 * size) * tails
-    return total_log_prob
+        scaled = each.squares.flatten().to("cpu", torch.float64)[:, None] * torch.exp(-log_factor)  # (N, J)
+        tails = torch.stack([weights @ torch.log1p(scaled * x) for x in inverse])
+        found += weights.sum() * (constant[:, None] - 0.5 * size * log_factor) - (half + 0.5 * size)[:, None] * tails
+    return found
 
 
 def _around(points: Tensor, share: Tensor, limits: tuple[float, float]) -> tuple[float, float]:
     """Return the range of the next grid: some standard deviations around the mean, and at least two points wide."""
     mean = share @ points
-    apart = max(SDS * float((share @ (points - mean).square()).sqrt()), float(points[1] - points[0]))
+    apart = max(SDS * float((share @ (points - mean).square()).sqrt()), float(points.diff().max()))
     return max(limits[0], float(mean) - apart), min(limits[1], float(mean) + apart)
