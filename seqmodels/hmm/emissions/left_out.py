@@ -93,15 +93,15 @@ def degrees_and_scale(frames: Sequence[LeftOut], size: int, most: float, least: 
 
 def _log_likelihood(frames: Sequence[LeftOut], size: int, inverse: Tensor, log_factor: Tensor) -> Tensor:
     """Return the summed log-density of frames in nats, up to a constant, at each 1/ν and each log f, ``(I, J)``."""
-    found = torch.zeros(len(inverse), len(log_factor), dtype=torch.float64)
+    log_prob = torch.zeros(len(inverse), len(log_factor), dtype=torch.float64)
     half = 0.5 / inverse
     constant = torch.lgamma(half + 0.5 * size) - torch.lgamma(half) + 0.5 * size * inverse.log()
     for each in frames:
         weights = each.weights.expand_as(each.squares).flatten().to("cpu", torch.float64)
         scaled = each.squares.flatten().to("cpu", torch.float64)[:, None] * torch.exp(-log_factor)  # (N, J)
         tails = torch.stack([weights @ torch.log1p(scaled * x) for x in inverse])
-        found += weights.sum() * (constant[:, None] - 0.5 * size * log_factor) - (half + 0.5 * size)[:, None] * tails
-    return found
+        log_prob += weights.sum() * (constant[:, None] - 0.5 * size * log_factor) - (half + 0.5 * size)[:, None] * tails
+    return log_prob
 
 
 def _around(points: Tensor, share: Tensor, limits: tuple[float, float]) -> tuple[float, float]:
