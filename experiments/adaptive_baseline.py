@@ -41,24 +41,12 @@ statsmodels: macrodata/realgdp,realcons,realinv,cpi,m1,tbilrate,unemp,infl danis
     elec_equip
 """
 HELD_OUT = """
-fpp2: a10 ausbeer auscafe austourists debitcards euretail gasoline goog h02 hyndsight marathon qauselec qcement qgas
-    sunspotarea usmelec
-forecast: gas gold wineind woolyrnq
-fpp3: prices/eggs,copper,oil,wheat us_change/Consumption,Income,Production,Savings,Unemployment
-DAAG: SP500W90/closing bomregions2021/eastAVt,northRain,seRain,co2mlo,SOI,southAVt mdbAVtJtoD measles
-    bomsoi/Jan,Jul,avrain
-Stat2Data: CO2Hawaii/CO2 CO2SouthPole/CO2 HeatingOil/FuelOil Inflation/CPI,CPIPctDiff KeyWestWater/WaterTemp
-    PeaceBridge2003/Traffic ResidualOil/Oil TechStocks/AAPL,GOOG SeaIce/Area,Extent
 stevedata: Arca/close DJIA/value LOTI/value arcticseaice/value asn_stats/airacc,airfatal clemson_temps/tmin,tmax
     coffee_price/arabica commodity_prices/oil_brent,tea_columbo,coffee_robustas sealevels/adjlev
     thatcher_approval/govt_sat,opp_sat ukg_eeri/value usa_tradegdp/gdpb,impo
 mosaicData: Births2015/births Births78/births CoolingWater/temp Riders/highT,riders Utilities/temp,kwh,ccf
 modeldata: Chicago/ridership drinks/S4248SM144NCEN
 quantreg: MelTemp gasprice
-robustbase: ambientNOxCH/ad,lu,su
-wooldridge: approval/approve,gasprice,sp500 beveridge/urate,vrate cement/prccem,ipcem,ip ezanders/uclms fertil3/gfr
-    fish/prca,avgprc minwage/emp232,wage232 nyse/price,return traffic2/totacc,fatacc volat/sp500,divyld,i3,ip
-    wageprc/gprice,gwage phillips/inf,unem barium/chnimp intdef/i3,def consump/c hseinv/price,inv
 openintro: arbuthnot/boys,girls present/boys,girls unempl/unemp sp500_1950_2018/Close
 causaldata: google_stock/Google_Return,SP500_Return
 dslabs: pr_death_counts/deaths polls_2008/margin

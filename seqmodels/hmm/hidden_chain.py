@@ -2023,10 +2023,7 @@ class HiddenChainModel(SequenceModel):
         Raises:
             ValueError: transitions depend on no inputs, or inputs are missing or have another shape.
         """
-        slopes, scaling = self.parameters_.transition_slopes, self._effects_scaling
-        if slopes is None or scaling is None:
-            raise ValueError("the transitions depend on no inputs; see transition_")
-        u = torch.as_tensor(scaling.encode_steps(inputs))
+        u = self._encoded_inputs(self.parameters_.transition_slopes, inputs, "transitions depend", "transition_")
         return self._fitted_chain.transitions_at(self.parameters_, u).numpy()
 
     def initial_at(self, inputs: Any) -> np.ndarray:
@@ -2039,11 +2036,27 @@ class HiddenChainModel(SequenceModel):
         Raises:
             ValueError: the first state depends on no inputs, or inputs are missing or have another shape.
         """
-        slopes, scaling = self.parameters_.initial_slopes, self._effects_scaling
-        if slopes is None or scaling is None:
-            raise ValueError("the first state depends on no inputs; see initial_")
-        u = torch.as_tensor(scaling.encode_steps(inputs))
+        slopes = self.parameters_.initial_slopes
+        u = self._encoded_inputs(slopes, inputs, "first state depends", "initial_")
+        assert slopes is not None, "checked"
         return log_initial(self.parameters_.initial, slopes, u).exp().numpy()
+
+    def _encoded_inputs(self, slopes: torch.Tensor | None, inputs: Any, what: str, instead: str) -> torch.Tensor:
+        """Return standardised inputs of T steps, ``(T, U)``, given their raw values.
+
+        Args:
+            slopes: slopes on the inputs, or None if there are none.
+            inputs: raw values, ``(T, U)``, or a mapping from names of inputs to their values.
+            what: what would depend on the inputs, with the verb, for the error message.
+            instead: the attribute that has it where nothing depends on inputs.
+
+        Raises:
+            ValueError: there are no slopes, or inputs are missing or have another shape.
+        """
+        scaling = self._effects_scaling
+        if slopes is None or scaling is None:
+            raise ValueError(f"the {what} on no inputs; see {instead}")
+        return torch.as_tensor(scaling.encode_steps(inputs))
 
     def _with_given_slopes(self, parameters: Parameters, slopes: Mapping[str, Any]) -> Parameters:
         """Return ``parameters`` with the slopes that were passed to ``from_parameters``, once the encoding is known.

@@ -243,7 +243,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         More is dropped, and weights are averaged, if the run goes over the data many times. Short series and labels
         keep their defaults, and so do several processes to which seconds are given, because each may have a shard of
         the network. If the seconds are too few for a network as wide as the data allow, ``d_model="auto"`` is made
-        narrower. Of pairs only the dropout is chosen, and after many passes it is the default too.
+        narrower. Of pairs only the dropout is chosen: 0 for less than four passes, and then the default.
 
         Args:
             examples: training data.

@@ -55,7 +55,7 @@ class AutoregressiveGaussian(Observation):
             identity, as they do for a level that drifts. Least squares without it pulls forecasts towards the mean of
             the training data (Doan, Litterman and Sims 1984, *Forecasting and conditional projection using realistic
             prior distributions*). A value far above the number of frames (1e6) makes the model a regression of
-            differences, and 5 keeps few frames from pulling a series that wanders back to their mean.
+            differences.
         intercept: False fixes c at zero in encoded units, for an HMM only. The regression then passes through the mean
             of the training data, or through zero with ``encoding=Standardize(with_mean=False)``.
         background: fixed probability w that a step is a jump that no regression foresees, the same in all states:
@@ -64,8 +64,8 @@ class AutoregressiveGaussian(Observation):
             nats, where the regression alone may lose thousands; other steps lose ``-log(1 - w)`` nats each. EM gives
             steps that are probably jumps little weight. The first steps jump from the mean of the training data. It is
             not learned, and ``coefficients_``, ``intercepts_`` and ``covariances_`` do not include it. 0 is the
-            regression alone: with one state and ``ridge=0`` it is ordinary least squares. Compare the
-            gross errors of Huber (1964), *Robust estimation of a location parameter*.
+            regression alone: with one state and ``ridge=0`` it is ordinary least squares. Compare the gross errors of
+            Huber (1964), *Robust estimation of a location parameter*.
         predictive: how the density of a step after p others follows from the fit. ``"plug-in"`` is the Gaussian at the
             estimates. Few frames leave these uncertain, so that it is too narrow: fitted to 25 frames, 90 % bands hold
             some 70 % of the values of real series. ``"posterior"`` integrates the coefficients and the innovations'

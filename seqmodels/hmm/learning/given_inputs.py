@@ -1,9 +1,8 @@
 """M-steps of probabilities and emissions that depend on inputs, by regression.
 
 First states and transitions are multinomial logistic regressions; emissions are linear or generalised linear ones; for
-durations see ``hmm.semi_markov.duration_regression``. The
-sufficient statistics are the posterior of each step beside its inputs. Adding the statistics of two batches
-concatenates them, and each process keeps its own.
+durations see ``hmm.semi_markov.duration_regression``. The sufficient statistics are the posterior of each step beside
+its inputs. Adding the statistics of two batches concatenates them, and each process keeps its own.
 """
 
 from __future__ import annotations

@@ -209,10 +209,8 @@ class HSMM(HiddenChainModel):
         Raises:
             ValueError: durations depend on no inputs, or inputs are missing or have another shape.
         """
-        slopes, scaling = self.parameters_.duration_slopes, self._effects_scaling
-        if slopes is None or scaling is None:
-            raise ValueError("the durations depend on no inputs; see durations_")
-        emission, u = self._emission, torch.as_tensor(scaling.encode_steps(inputs))
+        u = self._encoded_inputs(self.parameters_.duration_slopes, inputs, "durations depend", "durations_")
+        emission = self._emission
         assert isinstance(emission, SegmentEmission), "of this model"
         return emission.durations_given_inputs(self.parameters_, u, len(u)).log_pmf.exp().numpy()
 
