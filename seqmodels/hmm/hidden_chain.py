@@ -31,10 +31,10 @@ from seqmodels.encodings.text import symbol_names
 from seqmodels.generation import Cursor, CursorState, Prediction
 from seqmodels.generation.forecast import encoded_ahead, inputs_with_times
 from seqmodels.generation.inputs import encode_source
+from seqmodels.hmm.chain_cursor import ChainCursor
 from seqmodels.hmm.chains.base import HiddenChain, is_impossible
 from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, conjugate_given_inputs, conjugate_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, joined_values, raw_size, validation_score
-from seqmodels.hmm.cursor import HMMCursor
 from seqmodels.hmm.effects import EffectOn, Effects, effects_table
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
@@ -998,7 +998,7 @@ class HiddenChainModel(SequenceModel):
         cursor = self._fitted_chain.cursor(parameters, setting.observation, size, dtype, make_filter)
         if new_groups is None:
             return cursor
-        assert isinstance(cursor, HMMCursor), "only an HMM has terms"
+        assert isinstance(cursor, ChainCursor), "of a model that has terms"
         return NewGroupCursor(cursor, new_groups)
 
     def _filtered(self, state: CursorState) -> np.ndarray:
@@ -1733,7 +1733,7 @@ class HiddenChainModel(SequenceModel):
         """Return the objective of ``fit`` on encoded sequences with exact second derivatives, without penalties."""
         chain, emission = self._fitted_chain, objective.coordinates.emission
         corpus = chain.corpus(examples, emission, torch.device("cpu"), torch.float64)
-        return exact_objective(objective, emission, corpus, chain.inputs.n_inputs)
+        return exact_objective(objective, corpus, chain.inputs.n_inputs, chain.exact)
 
     @checked
     def term_intervals(self, X: Any, y: Any = None, *, level: float = 0.95) -> pd.DataFrame:

@@ -21,11 +21,11 @@ from seqmodels.encodings.examples import Example
 from seqmodels.generation import Prediction, SingleSteps, Source, select_rows
 from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.generation.given_inputs import refuse_without_inputs
-from seqmodels.hmm.cursor import HMMCursor, HMMState
+from seqmodels.hmm.chain_cursor import ChainCursor
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.constraints import Tying
 from seqmodels.hmm.learning.given_inputs import InputOptions
-from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.parameters import SLOPES, Parameters
 from seqmodels.hmm.penalised_terms import group_effects
 from seqmodels.inference.chains.log_weights import finite
 
@@ -89,7 +89,9 @@ class NewGroups:
             widened[effect.slopes][(*effect.index, b)] = effect.sd
         if "table_slopes" in widened:
             widened["table_slopes"] = tying.shared(widened["table_slopes"])
-        for name in ("transition_slopes", "table_slopes", "initial_slopes"):
+        if "duration_slopes" in widened:
+            widened["duration_slopes"] = emission.with_shared_durations(widened["duration_slopes"])
+        for name in SLOPES:
             slopes = getattr(parameters, name)
             if slopes is not None:
                 zeros = slopes.new_zeros(*slopes.shape[:-1], len(effects))
@@ -193,13 +195,13 @@ class NewGroupState:
     """The state of ``NewGroupCursor`` for n sequences.
 
     Attributes:
-        state: state of the HMM's cursor. It has n rows until a group is new, and then n M rows, of which the M of a
+        state: state of the chain's cursor. It has n rows until a group is new, and then n M rows, of which the M of a
             sequence stand together.
         log_weights: log-probability of each of M points given the steps so far, ``(n, M)`` float64; None until a group
             is new.
     """
 
-    state: HMMState
+    state: Any
     log_weights: Tensor | None = None
 
     def mixed(self, log_beliefs: Tensor | None) -> Tensor | None:
@@ -222,7 +224,7 @@ class NewGroupCursor:
         new_groups: the distribution of the effects of a new group.
     """
 
-    cursor: HMMCursor
+    cursor: ChainCursor[Any]
     new_groups: NewGroups
 
     def start(self, source: Source = None, n: int = 1) -> NewGroupState:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +26,6 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
-from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import Observation
 
 NUMBERS_AT_ONCE = 1 << 23  # numbers of the scores of some steps that are held at once
@@ -44,21 +44,28 @@ class Places:
         transition: those of the logits of transitions, ``(K, K, 1 + C)``.
         table: those of the L output parameters of emissions, ``(K, L, 1 + C)``.
         unit: change of each coefficient of the table with its u, ``(K, L, 1 + C)``.
+        duration: those of the A numbers of durations, ``(K, A, 1 + C)``, of which the last is what is added to
+            ``log p(d) / (d - 1)``, and the others have no slopes; A is 0 if states have no durations.
+        duration_unit: change of each coefficient of durations with its u, in the shape of ``duration``.
     """
 
     initial: Tensor
     transition: Tensor
     table: Tensor
     unit: Tensor
+    duration: Tensor
+    duration_unit: Tensor
 
     @property
     def n(self) -> int:
         """Number of the numbers u that have a place, if all have."""
-        return 1 + max(int(each.max()) for each in (self.initial, self.transition, self.table))
+        arrays = (self.initial, self.transition, self.table, self.duration)
+        return 1 + max(int(each.max()) for each in arrays if each.numel())
 
     def reading(self, columns: Tensor) -> Places:
         """Return the places of the coefficients of some of the 1 + C columns, ``columns (1 + C,)`` a mask."""
-        return Places(*(each[..., columns] for each in (self.initial, self.transition, self.table, self.unit)))
+        of_chain = (self.initial, self.transition, self.table, self.unit)
+        return Places(*(each[..., columns] for each in (*of_chain, self.duration, self.duration_unit)))
 
     def merged(self, columns: Tensor) -> tuple[Tensor, Tensor, Tensor, Places]:
         """Return the p numbers that have a place, which of q sums of them each is in, and the places of these sums.
@@ -76,28 +83,29 @@ class Places:
         """
         n = int(columns.max()) + 1
         acts: dict[int, list[tuple[int, int, int, float]]] = {}
-        arrays = self.initial, self.transition, self.table
+        arrays = self.initial, self.transition, self.table, self.duration
+        units = {2: self.unit, 3: self.duration_unit}
         for i, array in enumerate(arrays):
-            unit = self.unit.flatten(0, -2) if i == 2 else None
             flat = array.flatten(0, -2)
             for entry, column in (flat >= 0).nonzero().tolist():
-                size = 1.0 if unit is None else float(unit[entry, column])
+                size = float(units[i].flatten(0, -2)[entry, column]) if i in units else 1.0
                 acts.setdefault(int(flat[entry, column]), []).append((i, entry, int(columns[column]), size))
         used = sorted(acts)
         sums: dict[tuple[tuple[int, int, int, float], ...], int] = {}
         number = [sums.setdefault(tuple(sorted(acts[each])), len(sums)) for each in used]
         moved = [torch.full((array[..., 0].numel(), n), -1) for array in arrays]
-        unit = torch.ones(moved[2].shape, dtype=self.unit.dtype)
+        sizes = {i: torch.ones(moved[i].shape, dtype=unit.dtype) for i, unit in units.items()}
         for each, total in zip(used, number, strict=True):
             for i, entry, column, size in acts[each]:
                 if moved[i][entry, column] not in (-1, total):  # coefficients of one column that act elsewhere too
                     return self.merged(torch.arange(len(columns)))
                 moved[i][entry, column] = total
-                if i == 2:
-                    unit[entry, column] = size
+                if i in sizes:
+                    sizes[i][entry, column] = size
         shaped = [each.view(*array.shape[:-1], n) for each, array in zip(moved, arrays, strict=True)]
-        initial, transition, table = shaped
-        merged = Places(initial, transition, table, unit.view(table.shape))
+        initial, transition, table, duration = shaped
+        of_durations = duration, sizes[3].view(duration.shape)
+        merged = Places(initial, transition, table, sizes[2].view(table.shape), *of_durations)
         return columns, torch.tensor(used), torch.tensor(number), merged
 
     @classmethod
@@ -113,27 +121,39 @@ class Places:
             none = torch.full((*at_zero.shape, n_inputs), -1) if slopes is None else slopes
             return torch.cat([at_zero.unsqueeze(-1), none], -1)
 
-        counted = torch.arange(1.0, coordinates.n + 1, dtype=torch.float64)
-        zero, one, number = (
-            _table(coordinates.at(u)[0], n_inputs)
-            for u in (torch.zeros_like(counted), torch.ones_like(counted), counted)
-        )
-        unit = one - zero
-        place = torch.where(unit != 0, (number - zero) / torch.where(unit != 0, unit, 1.0), 0.0)
-        if bool(((place - place.round()).abs() > 1e-6 * coordinates.n).any()):
-            raise ValueError("the parameters of the emissions depend on each other; leave penalised terms out")
+        emission = coordinates.emission
+
+        def table(parameters: Parameters) -> Tensor:
+            observed, slopes = emission.observed(parameters.table), parameters.table_slopes
+            none = observed.new_zeros(*observed.shape, n_inputs)
+            return torch.cat([observed.unsqueeze(-1), none if slopes is None else emission.observed(slopes)], -1)
+
         return cls(
             joined(places["initial"], places.get("initial_slopes")),
             joined(places["rows"], places.get("transition_slopes")),
-            place.round().long() - 1,
-            unit,
+            *places_of(coordinates, table),
+            torch.empty(0, 0, 1 + n_inputs, dtype=torch.long),
+            torch.empty(0, 0, 1 + n_inputs, dtype=torch.float64),
         )
 
 
-def _table(parameters: Parameters, n_inputs: int) -> Tensor:
-    table, slopes = parameters.table, parameters.table_slopes
-    slopes = table.new_zeros(*table.shape, n_inputs) if slopes is None else slopes
-    return torch.cat([table.unsqueeze(-1), slopes], -1)
+def places_of(coordinates: Coordinates, array: Callable[[Parameters], Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the place of the number that each entry of an array moves with, -1 for none, and its change with it.
+
+    Args:
+        coordinates: the map from the unconstrained numbers to parameters.
+        array: function of parameters that returns the array, whose entries each are a linear function of one number.
+
+    Raises:
+        ValueError: an entry is no such function.
+    """
+    counted = torch.arange(1.0, coordinates.n + 1, dtype=torch.float64)
+    zero, one, number = (array(coordinates.at(u)[0]) for u in (0 * counted, torch.ones_like(counted), counted))
+    unit = one - zero
+    place = torch.where(unit != 0, (number - zero) / torch.where(unit != 0, unit, 1.0), 0.0)
+    if bool(((place - place.round()).abs() > 1e-6 * coordinates.n).any()):
+        raise ValueError("the parameters of the emissions depend on each other; leave penalised terms out")
+    return place.round().long() - 1, unit
 
 
 @dataclass(frozen=True)
@@ -209,7 +229,7 @@ class ExactObjective:
                     total += (centre - shifted.posterior().value_and_gradient(self.places)[1]) / along**2
         return total
 
-    def _predicted(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> _Predicted:
+    def _predicted(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> Predicted:
         """Return the probabilities and densities of the steps of a batch.
 
         Args:
@@ -217,17 +237,33 @@ class ExactObjective:
             u: the numbers, ``(P,)``.
             second: True if the information is asked for.
         """
-        p, inputs, batch = self.coordinates.at(u.detach())[0], steps.design[:, 1:], steps.batch
+        (p, table), inputs, batch = self.coordinates.at(u.detach()), steps.design[:, 1:], steps.batch
         if p.transition_slopes is None:  # so that there is a matrix of transitions at every step
             p = replace(p, transition_slopes=p.transition.new_zeros(*p.transition.shape, self.n_inputs))
-        if p.table_slopes is None:
-            outputs = p.table.expand(len(inputs), -1, -1)
-        else:
-            outputs = p.table + torch.einsum("nc,klc->nkl", inputs, p.table_slopes)
-        log_b, first, hessians = density_derivatives(
-            self.emission.observation, outputs, batch.x, batch.past, second=second
-        )
-        return _Predicted(steps, batch.trellis(p, LogDensities(log_b)), outputs, first, hessians)
+        outputs = self.emission.observed(p.table).expand(len(inputs), -1, -1)
+        if p.table_slopes is not None:
+            outputs = outputs + torch.einsum("nc,klc->nkl", inputs, self.emission.observed(p.table_slopes))
+        log_b, *of_outputs = density_derivatives(self.emission.observation, outputs, batch.x, batch.past, second=second)
+        return self._of_chain((p, table), steps, LogDensities(log_b), outputs, *of_outputs)
+
+    def _of_chain(
+        self,
+        at: tuple[Parameters, Tensor],
+        steps: BatchSteps,
+        densities: LogDensities,
+        outputs: Tensor,
+        *derivatives: Any,
+    ) -> Predicted:
+        """Return the probabilities and densities of the steps of a batch.
+
+        Args:
+            at: the parameters, and the table of distinct emissions as ``Coordinates.at`` returns it.
+            steps: the steps of the batch.
+            densities: log-densities of each step.
+            outputs: their parameters, ``(N, K, L)``.
+            derivatives: their first and second derivatives, as in ``Predicted``.
+        """
+        return Predicted(steps, steps.batch.trellis(at[0], densities), outputs, *derivatives)
 
     def _prior(self, u: Tensor) -> tuple[float, Tensor]:
         with torch.enable_grad():
@@ -263,11 +299,13 @@ class Shift:
         initial: to the logits of first states, ``(n, K)``.
         transition: to the logits of transitions, ``(N, K, K)``.
         table: to the output parameters of densities, ``(N, K, L)``; None for nothing.
+        duration: to ``log p(d) / (d - 1)`` of the durations of segments, ``(N, K)``; None for nothing.
     """
 
     initial: Tensor
     transition: Tensor
     table: Tensor | None
+    duration: Tensor | None = None
 
     @property
     def largest(self) -> float:
@@ -355,13 +393,14 @@ class BatchSteps:
         n_outputs = places.table.shape[1]
         is_moved = torch.zeros(places.n + 1, dtype=torch.bool)
         is_moved[: places.n] = covariance.diagonal() > 0
-        moves_table = bool(is_moved[places.table].any())
+        moves_table, moves_durations = (bool(is_moved[each].any()) for each in (places.table, places.duration))
         size = max(1, NUMBERS_AT_ONCE // (len(self.design) * k * (k + n_outputs)))
         for begin in range(0, n, size):
             m = min(size, n - begin)
             initial = self.design.new_zeros(m, len(self.sequences), k)
             transition = self.design.new_zeros(m, len(self.design), k, k)
             table = self.design.new_zeros(m, len(self.design), k, n_outputs) if moves_table else None
+            duration = self.design.new_zeros(m, len(self.design), k) if moves_durations else None
             for i, (each, factor) in enumerate(zip(self.sequences, factors, strict=True)):
                 along = factor[:, begin : begin + m]
                 padded = torch.cat([along, along.new_zeros(1, along.shape[1])])  # the place -1 is this zero
@@ -373,8 +412,12 @@ class BatchSteps:
                 if table is not None:
                     moved = padded[each.places.table] * each.places.unit.unsqueeze(-1)
                     table[: along.shape[1], each.rows] = torch.einsum("tc,klcm->mtkl", d, moved)
+                if duration is not None:
+                    moved = padded[each.places.duration[:, -1]] * each.places.duration_unit[:, -1].unsqueeze(-1)
+                    duration[: along.shape[1], each.rows] = torch.einsum("tc,kcm->mtk", d, moved)
             for i in range(m):
-                yield Shift(initial[i], transition[i], None if table is None else table[i])
+                of_outputs = (None if each is None else each[i] for each in (table, duration))
+                yield Shift(initial[i], transition[i], *of_outputs)
 
 
 def _factor(matrix: Tensor) -> Tensor:
@@ -386,7 +429,7 @@ def _factor(matrix: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Predicted:
+class Predicted:
     """The probabilities and densities of N steps, from which a forward-backward pass runs.
 
     Attributes:
@@ -398,12 +441,12 @@ class _Predicted:
     """
 
     steps: BatchSteps
-    trellis: Trellis
+    trellis: Any
     outputs: Tensor
     first: Tensor
     second: Tensor | None
 
-    def shifted(self, shift: Shift, factor: float, observation: Observation, batch: PackedBatch) -> _Predicted:
+    def shifted(self, shift: Shift, factor: float, observation: Observation, batch: PackedBatch) -> Predicted:
         """Return the same with linear predictors to which ``factor`` times a shift is added, without ``second``.
 
         Args:
@@ -412,28 +455,34 @@ class _Predicted:
             observation: the emission distribution.
             batch: the sequences.
         """
-        assert self.trellis.log_transitions is not None
-        log_a = torch.add(self.trellis.log_transitions, shift.transition, alpha=factor).log_softmax(-1)
-        initial = (self.trellis.initial.log() + factor * shift.initial).softmax(-1)
-        trellis = replace(self.trellis, log_transitions=log_a, initial=initial)
+        trellis = self._shifted_trellis(shift, factor)
         if shift.table is None:
             return replace(self, trellis=trellis, second=None)
         outputs = self.outputs + factor * shift.table
         log_b, first, _ = density_derivatives(observation, outputs, batch.x, batch.past, second=False)
-        return _Predicted(self.steps, replace(trellis, densities=LogDensities(log_b)), outputs, first, None)
+        return replace(self, trellis=self._with_log_b(trellis, log_b), outputs=outputs, first=first, second=None)
 
-    def posterior(self) -> _Posterior:
+    def _shifted_trellis(self, shift: Shift, factor: float) -> Any:
+        """Return the trellis with ``factor`` times a shift added to what its probabilities depend on."""
+        log_a = torch.add(self.trellis.log_transitions, shift.transition, alpha=factor).log_softmax(-1)
+        initial = (self.trellis.initial.log() + factor * shift.initial).softmax(-1)
+        return replace(self.trellis, log_transitions=log_a, initial=initial)
+
+    def _with_log_b(self, trellis: Any, log_b: Tensor) -> Any:
+        """Return the trellis with other log-densities, ``(N, K)``."""
+        return replace(trellis, densities=LogDensities(log_b))
+
+    def posterior(self) -> Posterior:
         """Return the results of the forward-backward pass."""
         ran, log_a = forward_backward_pass(self.trellis), self.trellis.log_transitions
         assert ran.transitions is not None, "there is a matrix at every step"
-        assert log_a is not None
         initial = self.trellis.initial.expand(self.steps.batch.segments.n_sequences, -1)
         of_chain = (ran.gamma.double(), ran.transitions, log_a.exp(), initial)
-        return _Posterior(self.steps, float(ran.log_prob.sum()), *of_chain, self.first, self.second)
+        return Posterior(self.steps, float(ran.log_prob.sum()), *of_chain, self.first, self.second)
 
 
 @dataclass(frozen=True)
-class _Posterior:
+class Posterior:
     """The results of one forward-backward pass over a batch of N steps, from which all derivatives follow.
 
     Attributes:
@@ -527,15 +576,29 @@ class _Posterior:
             flat = differences.mul_(xi.sqrt().unsqueeze(-1)).flatten(0, 2)
             sums -= flat.T @ flat
             after = values[0]
+        gamma = self.gamma[of.rows[0]]
+        return sums + self._of_first(number, of, design, gamma, of_density[0] + values[1])
+
+    def _of_first(self, number: int, of: SequenceSteps, design: Tensor, gamma: Tensor, later: Tensor) -> Tensor:
+        """Return what the first state adds to the information of the q sums of a sequence, ``(q, q)``.
+
+        Args:
+            number: number of the sequence in the batch.
+            of: its steps.
+            design: the columns of the inputs that it reads, of steps of which the first is that of the sequence.
+            gamma: posterior of its first state, ``(K,)``.
+            later: expected score of everything else given its first state, ``(K, q)``.
+        """
+        k, p = later.shape
         to, column = (of.places.initial >= 0).nonzero(as_tuple=True)
         of_first = design.new_zeros(k, p)
         minus_p = torch.nn.functional.one_hot(to, k).T - self.initial[number, to]
         of_first[:, of.places.initial[to, column]] = minus_p * design[0, column]
         flat = self.initial[number].sqrt().unsqueeze(-1) * of_first
-        sums += flat.T @ flat
-        gamma, total = self.gamma[of.rows[0]], of_first + of_density[0] + values[1]
+        information = flat.T @ flat
+        total = of_first + later
         flat = gamma.sqrt().unsqueeze(-1) * (total - gamma @ total)
-        return sums - flat.T @ flat
+        return information - flat.T @ flat
 
     def _density_scores(self, of: SequenceSteps, part: Tensor, design: Tensor) -> Tensor:
         """Return the derivatives of the log-densities of some steps by the q sums of a sequence, ``(T, K, q)``."""

@@ -101,14 +101,16 @@ class Coefficients:
         return Penalty(precision, self.base)
 
 
-def exact_objective(objective: FitObjective, emission: Emission, corpus: Corpus, n_inputs: int) -> ExactObjective:
+def exact_objective(
+    objective: FitObjective, corpus: Corpus, n_inputs: int, of_chain: type[ExactObjective]
+) -> ExactObjective:
     """Return the objective of ``fit`` with exact second derivatives.
 
     Args:
         objective: the objective, with its coordinates and its prior.
-        emission: the emission of the states.
         corpus: the training data, in float64.
         n_inputs: number of columns that the model reads.
+        of_chain: class of the objective of the model's chain.
     """
     prior = objective.prior
 
@@ -117,7 +119,7 @@ def exact_objective(objective: FitObjective, emission: Emission, corpus: Corpus,
         return of_tables + prior.inputs.log_prior(parameters)
 
     whole = replace(corpus, has_one_matrix=False).batches  # sequences that are not cut into segments
-    return ExactObjective(objective.coordinates, emission, whole, log_prior, n_inputs)
+    return of_chain(objective.coordinates, objective.coordinates.emission, whole, log_prior, n_inputs)
 
 
 def marginal_likelihood(
@@ -135,6 +137,7 @@ def marginal_likelihood(
     coefficients = Coefficients.of(objective.coordinates, options)
     inner = [block.places for block in coefficients.blocks]
     at_zero = {"transition": places["rows"], "start": places["initial"], "emission": places["table"]}
+    at_zero["duration"] = objective.places.duration[:, -1:, 0]
     for part in {term.part for term in options.terms} if restricted else ():
         of_part, intercepts = places[SLOPES[part]], at_zero[part]
         if part == "emission":
@@ -235,6 +238,8 @@ def regression_in_words(row: dict[Any, Any]) -> str:
         return f"transitions from state {row['state']} to state {row['feature']}"
     if row["part"] == NAMES["start"]:
         return f"first state {row['state']}"
+    if row["part"] == NAMES["duration"]:
+        return f"durations of state {row['state']}"
     return f"emissions of state {row['state']} and feature {row['feature']!r}"
 
 
@@ -293,13 +298,13 @@ def vanished_slopes(
     terms: pd.DataFrame, blocks: Sequence[Block], emission: Emission
 ) -> frozenset[tuple[str, tuple[int, ...]]]:
     """Return name and index, as ``Estimate`` has them, of the slopes of terms that vanish, from the table of terms."""
-    names = {"transition": "transition_slopes", "emission": "emission_slopes", "start": "initial_slopes"}
     slopes = set()
     for block, is_zero in zip(blocks, has_vanished(terms, blocks), strict=True):
         index = block.index
         if block.term.part == "emission":
             index = index[0], regressed_columns(emission).places.index(index[1])
-        slopes |= {(names[block.term.part], (*index, column)) for column in block.term.columns if is_zero}
+        name = "emission_slopes" if block.term.part == "emission" else SLOPES[block.term.part]
+        slopes |= {(name, (*index, column)) for column in block.term.columns if is_zero}
     return frozenset(slopes)
 
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments, ChainOptions
 from seqmodels.hmm.learning.tied_family import tied_family
 from seqmodels.hmm.missing_past import PastFilter
+from seqmodels.hmm.observed_information import ExactObjective
 from seqmodels.hmm.parameters import SLOPES, Parameters, check_arrays
 from seqmodels.hmm.standard_errors import FitObjective
 from seqmodels.hmm.state_forecast import StatesAhead
@@ -79,6 +80,8 @@ class HiddenChain(ABC, Generic[TrellisT]):
     arguments: ChainArguments
     start: Start = "free"
     inputs: InputOptions = field(default_factory=InputOptions)
+
+    exact: ClassVar[type[ExactObjective]] = ExactObjective  # the objective of ``fit`` with exact second derivatives
 
     @property
     def n_states(self) -> int:

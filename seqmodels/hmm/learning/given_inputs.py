@@ -83,7 +83,8 @@ class InputOptions:
             return tuple(column for column in columns if column not in of_terms)
 
         of_parts = (rest("transition", self.transition), rest("emission", self.emission), rest("start", self.start))
-        return InputOptions(self.n_inputs, *of_parts[:2], self.ridge, of_parts[2], duration=self.duration)
+        of_durations = rest("duration", self.duration)
+        return InputOptions(self.n_inputs, *of_parts[:2], self.ridge, of_parts[2], duration=of_durations)
 
     def started(self, parameters: Parameters, emission: Emission) -> Parameters:
         """Return ``parameters`` with slopes of zero for everything that is regressed on inputs and has no slopes yet,
@@ -189,7 +190,7 @@ class InputOptions:
         """Return the log-density of the prior of slopes on inputs in nats, up to a constant, as a scalar tensor."""
         total = parameters.transition.new_zeros(())
         if parameters.duration_slopes is not None:
-            total = total + parameters.duration_slopes.square().sum()
+            total = total + parameters.duration_slopes[:, list(self.without_terms.duration)].square().sum()
         rows: list[tuple[Tensor, Tensor]] = []
         if parameters.transition_slopes is not None and parameters.generator is not None:
             total = total + parameters.transition_slopes.square().sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from seqmodels.hmm.learning.em import e_step as e_step_of_hmm
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm, ChainOptions
 from seqmodels.hmm.missing_past import PastFilter
+from seqmodels.hmm.observed_information import ExactObjective
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.cursor import HSMMCursor, SegmentState
 from seqmodels.hmm.semi_markov.durations import DurationFamily
@@ -35,6 +36,7 @@ from seqmodels.hmm.semi_markov.expectations import (
     expected_counts,
     trellis_of_batch,
 )
+from seqmodels.hmm.semi_markov.information import ExactSegmentObjective
 from seqmodels.hmm.semi_markov.options import SegmentOptions
 from seqmodels.hmm.semi_markov.priors import SegmentFamily
 from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
@@ -76,6 +78,8 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
     family: DurationFamily
     tied_durations: Any = None
     left_censored: bool = False
+
+    exact: ClassVar[type[ExactObjective]] = ExactSegmentObjective
 
     @cached_property
     def segments(self) -> SegmentOptions:

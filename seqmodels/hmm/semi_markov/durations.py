@@ -103,6 +103,19 @@ class DurationFamily(ABC):
             table: the table before; the result is never worse. A state without counts keeps its row.
         """
 
+    @property
+    def tilted(self) -> int | None:
+        """The column of the table that is added to ``log p(d) / (d - 1)``, as what inputs do is; None for none."""
+        return None
+
+    @abstractmethod
+    def log_weights(self, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return unnormalised log-probabilities of one state, ``(D,)``, and their derivatives by its row of the table.
+
+        These are the first and the second derivatives, ``(Q, D)`` each, for a ``row (Q,)``; mixed second derivatives
+        are zero.
+        """
+
     @abstractmethod
     def maximise_given_inputs(
         self, regression: DurationRegression, row: Tensor, slopes: Tensor
@@ -316,6 +329,10 @@ class CategoricalDurations(DurationFamily):
     ) -> tuple[Tensor, Tensor]:
         return maximised_probabilities(regression, self.pseudocount, row, slopes)
 
+    def log_weights(self, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        inverse = torch.where(row > 0, 1 / row, 0.0)
+        return row.log(), inverse.diag(), -inverse.square().diag()
+
     def log_prior(self, table: Tensor) -> Tensor:
         return self.pseudocount * torch.where(table > 0, table, 1.0).log().sum()
 
@@ -509,12 +526,15 @@ class OneParameterDurations(DurationFamily):
     def maximise_given_inputs(
         self, regression: DurationRegression, row: Tensor, slopes: Tensor
     ) -> tuple[Tensor, Tensor]:
-        later, log_base = regression.later, self.log_base(row.device)
+        return maximised_numbers(regression, self.log_weights, [self.tilts], row, slopes)
 
-        def derivatives(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            return log_base + numbers * later, later[None], torch.zeros_like(later)[None]
+    @property
+    def tilted(self) -> int:
+        return 0
 
-        return maximised_numbers(regression, derivatives, [self.tilts], row, slopes)
+    def log_weights(self, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        later = torch.arange(self.longest, dtype=row.dtype, device=row.device)
+        return self.log_base(row.device) + row * later, later[None], torch.zeros_like(later)[None]
 
     def is_free(self, table: Tensor, least: float) -> Tensor:
         return is_within(table, *self.tilts)
@@ -668,19 +688,21 @@ class NegativeBinomialDurations(DurationFamily):
     def maximise_given_inputs(
         self, regression: DurationRegression, row: Tensor, slopes: Tensor
     ) -> tuple[Tensor, Tensor]:
-        later = regression.later
-
-        def derivatives(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            size = numbers[0].exp()
-            log_base = torch.lgamma(later + size) - torch.lgamma(size) - torch.lgamma(later + 1)
-            slope, curvature = (
-                size ** (n + 1) * (torch.polygamma(n, later + size) - torch.polygamma(n, size)) for n in (0, 1)
-            )
-            second = torch.stack([slope + curvature, torch.zeros_like(later)])
-            return log_base + numbers[1] * later, torch.stack([slope, later]), second
-
         ranges = [(math.log(SIZES[0]), math.log(SIZES[1])), (TILTS[0], LARGEST_LOG_SUCCESS)]
-        return maximised_numbers(regression, derivatives, ranges, row, slopes)
+        return maximised_numbers(regression, self.log_weights, ranges, row, slopes)
+
+    @property
+    def tilted(self) -> int:
+        return 1
+
+    def log_weights(self, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        later, size = torch.arange(self.longest, dtype=row.dtype, device=row.device), row[0].exp()
+        log_base = torch.lgamma(later + size) - torch.lgamma(size) - torch.lgamma(later + 1)
+        slope, curvature = (
+            size ** (n + 1) * (torch.polygamma(n, later + size) - torch.polygamma(n, size)) for n in (0, 1)
+        )
+        second = torch.stack([slope + curvature, torch.zeros_like(later)])
+        return log_base + row[1] * later, torch.stack([slope, later]), second
 
     def raw(self, table: Tensor) -> Mapping[str, Array]:
         return {
@@ -754,6 +776,9 @@ class GeometricDurations(DurationFamily):
         self, regression: DurationRegression, row: Tensor, slopes: Tensor
     ) -> tuple[Tensor, Tensor]:
         raise AssertionError("geometric durations are transitions, which depend on inputs themselves")
+
+    def log_weights(self, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return row.new_zeros(1), row.new_zeros(0, 1), row.new_zeros(0, 1)
 
     def raw(self, table: Tensor) -> Mapping[str, Array]:
         return {}

@@ -127,6 +127,7 @@ class HSMM(HiddenChainModel):
     training: ChainTraining = field(default_factory=ChainTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "max_duration": "longest"}
+    _takes_terms: ClassVar[bool] = True
     _costly: ClassVar[frozenset[str]] = frozenset({"n_states"})
     _sums_out_missing: ClassVar[bool] = True
     _has_durations: ClassVar[bool] = True

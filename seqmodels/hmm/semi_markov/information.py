@@ -1,0 +1,361 @@
+"""The exact observed information of a hidden semi-Markov chain: minus the Hessian of its log-likelihood.
+
+As for a first-order chain it follows from Louis' identity (``seqmodels.hmm.observed_information``), with segments
+(visits to a state) in place of steps. Given the data x, segments are a Markov chain: that of state k that begins at
+step t lasts d steps, and the next one begins at t + d in a state j. With c the derivatives of the log-probability of d
+and of the densities of the segment's steps, and s those of the log-probability of the next transition, the expected
+score of all that is to come is ::
+
+    w_t(k) = E[c_t(k, d) + e_t+d-1(k) | k begins at t, x]     e_t(i) = E[s_t+1(i, j) + w_t+1(j) | i ends at t, x]
+
+and the variance of the score is the sum of the variances of these two terms, weighted by the probabilities that a
+segment begins or ends there. The full duration of a last segment that its sequence cuts off is hidden, as its state is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.observed_information import (
+    BatchSteps,
+    ExactObjective,
+    Places,
+    Posterior,
+    Predicted,
+    SequenceSteps,
+    Shift,
+)
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.semi_markov.durations import DurationFamily
+from seqmodels.hmm.semi_markov.expectations import SegmentEmission, trellis_of_batch
+from seqmodels.inference.chains.densities import LogDensities
+from seqmodels.inference.chains.log_weights import finite
+from seqmodels.inference.chains.semi_markov import (
+    Durations,
+    SemiMarkovFiltered,
+    SemiMarkovPosterior,
+    forward_backward_pass,
+    forward_pass,
+)
+
+LEAST_COUNT = 1e-16  # expected number of segments below which they add nothing but rounding
+
+
+@dataclass(frozen=True)
+class ExactSegmentObjective(ExactObjective):
+    """The log-likelihood plus log-prior of an HSMM of K states, as a function of P unconstrained numbers u."""
+
+    emission: SegmentEmission
+
+    @cached_property
+    def places(self) -> Places:
+        """The places of coefficients among the unconstrained numbers.
+
+        The A numbers of the durations of a state are the columns of their table, of which the one that inputs add to
+        comes last; if there is none, what inputs add comes last.
+        """
+        places, units, family = self.coordinates.places, self.coordinates.units["table"], self.emission.family
+        of_table, units = (self._shared(self.emission.split(each)[1]) for each in (places["table"], units))
+        k, q = of_table.shape
+        columns = [column for column in range(q) if column != family.tilted]
+        place = torch.full((k, len(columns) + 1, 1 + self.n_inputs), -1)
+        unit = torch.ones(place.shape, dtype=units.dtype)
+        if family.tilted is not None:
+            columns.append(family.tilted)
+        place[:, : len(columns), 0], unit[:, : len(columns), 0] = of_table[:, columns], units[:, columns]
+        if "duration_slopes" in places:
+            place[:, -1, 1:] = self._shared(places["duration_slopes"])
+        return replace(super().places, duration=place, duration_unit=unit)
+
+    def _shared(self, array: Tensor) -> Tensor:
+        """Return an array of numbers of durations in which tied states have those of the first of them, ``(K, ...)``."""
+        constraints = self.emission.constraints
+        return array if constraints is None else constraints.durations.spread(constraints.durations.one_each(array))
+
+    def _of_chain(
+        self,
+        at: tuple[Parameters, Tensor],
+        steps: BatchSteps,
+        densities: LogDensities,
+        outputs: Tensor,
+        *derivatives: Any,
+    ) -> PredictedSegments:
+        p, of_numbers = at  # probabilities in the table of the latter are not normalised
+        trellis = trellis_of_batch(p, self.emission, steps.batch, densities)
+        table = self._shared(self.emission.split(of_numbers)[1])
+        return PredictedSegments(
+            steps, trellis, outputs, *derivatives, DurationDerivatives.of(self.emission.family, table)
+        )
+
+
+@dataclass(frozen=True)
+class DurationDerivatives:
+    """Derivatives of ``h(d) + tilt (d - 1)``, the unnormalised log-probability of a duration, by A numbers of a state.
+
+    The last number is the tilt, which is linear in the inputs, and h depends on the others.
+
+    Attributes:
+        first: the first derivatives, ``(K, D, A)``.
+        second: the second derivatives, ``(K, D, A)``; mixed ones are zero.
+    """
+
+    first: Tensor
+    second: Tensor
+
+    @classmethod
+    def of(cls, family: DurationFamily, table: Tensor) -> DurationDerivatives:
+        """Return the derivatives of a family of durations with parameters ``table (K, Q)``."""
+        columns = [column for column in range(table.shape[1]) if column != family.tilted]
+        each = [family.log_weights(row)[1:] for row in table]
+        first, second = (torch.stack([of_row[i][columns].T for of_row in each]) for i in (0, 1))
+        later = torch.arange(first.shape[1], dtype=first.dtype).expand(len(table), -1).unsqueeze(-1)
+        return cls(torch.cat([first, later], -1), torch.cat([second, torch.zeros_like(later)], -1))
+
+    def means(self, p: Tensor) -> Tensor:
+        """Return the means of the first derivatives under probabilities ``p (..., K, D)``, ``(..., K, A)``."""
+        return torch.einsum("...kd,kda->...ka", p, self.first)
+
+    def scores(self, p: Tensor) -> Tensor:
+        """Return the derivatives of ``log p(d)``, ``(..., K, D, A)``, for probabilities ``p (..., K, D)``."""
+        return self.first - self.means(p).unsqueeze(-2)
+
+    def scores_of_first(self, p: Tensor) -> Tensor:
+        """Return the derivatives of ``log P(d >= r) - log E[d]`` for r = 1 .. D, ``(..., K, D, A)``.
+
+        It is the log-probability that r steps are left of a segment that began before its sequence.
+        """
+        return self._beyond(p, self.first) - self.means(_in_proportion(p)).unsqueeze(-2)
+
+    def information(self, p: Tensor) -> Tensor:
+        """Return minus the Hessian of ``-log Z``, ``(..., K, A, A)``, for probabilities ``p (..., K, D)``."""
+        centred = self.scores(p)
+        curvature = torch.einsum("...kd,kda->...ka", p, self.second)
+        return torch.einsum("...kd,...kda,...kdb->...kab", p, centred, centred) + torch.diag_embed(curvature)
+
+    def information_of_first(self, p: Tensor, counts: Tensor) -> Tensor:
+        """Return minus the Hessian of ``Σ counts (log P(d >= r) - log E[d])``, ``(..., K, A, A)``.
+
+        Args:
+            p: probabilities of durations, ``(..., K, D)``.
+            counts: expected numbers of segments of which r steps are left, ``(..., K, D)``.
+        """
+        products = torch.einsum("kda,kdb->kdab", self.first, self.first) + torch.diag_embed(self.second)
+        means = self._beyond(p, self.first)
+        beyond = self._beyond(p, products.flatten(-2)).unflatten(-1, products.shape[-2:])
+        curvature = beyond - means.unsqueeze(-1) * means.unsqueeze(-2)
+        in_all = counts.sum(-1)[..., None, None] * self.information(_in_proportion(p))
+        return in_all - torch.einsum("...kd,...kdab->...kab", counts, curvature)
+
+    def _beyond(self, p: Tensor, values: Tensor) -> Tensor:
+        """Return ``E[values | d >= r]`` for r = 1 .. D, ``(..., K, D, B)``, given ``values (K, D, B)``."""
+        sums = (p.unsqueeze(-1) * values).flip(-2).cumsum(-2).flip(-2)
+        at_least = p.flip(-1).cumsum(-1).flip(-1).unsqueeze(-1)
+        return sums / torch.where(at_least > 0, at_least, 1.0)
+
+
+def _in_proportion(p: Tensor) -> Tensor:
+    """Return the probabilities of durations that are observed in proportion to them, ``d p(d) / E[d]``."""
+    biased = p * torch.arange(1.0, p.shape[-1] + 1, dtype=p.dtype)
+    return biased / biased.sum(-1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class PredictedSegments(Predicted):
+    """The probabilities and densities of N steps of an HSMM.
+
+    Attributes:
+        of_durations: derivatives of the log-probabilities of durations.
+    """
+
+    of_durations: DurationDerivatives
+
+    def _shifted_trellis(self, shift: Shift, factor: float) -> Any:
+        trellis, before = super()._shifted_trellis(shift, factor), self.trellis.durations
+        if shift.duration is None:
+            return trellis
+        later = self.of_durations.first[:, :, -1]
+        log_pmf = (before.log_pmf + factor * shift.duration.unsqueeze(-1) * later).log_softmax(-1)
+        n = trellis.packing.n_sequences
+        durations = Durations.of(log_pmf, left_censored=before.is_left_censored, n_sequences=n)
+        return replace(trellis, durations=durations)
+
+    def _with_log_b(self, trellis: Any, log_b: Tensor) -> Any:
+        return replace(trellis, log_b=log_b)
+
+    def posterior(self) -> SegmentPosterior:
+        ran, steps = forward_backward_pass(self.trellis), self.steps
+        initial = self.trellis.initial.expand(steps.batch.segments.n_sequences, -1)
+        of_chain = (ran.gamma, ran.xi, self.trellis.log_transitions.exp(), initial, self.first, self.second)
+        return SegmentPosterior(steps, float(ran.log_prob.sum()), *of_chain, self, ran)
+
+
+@dataclass(frozen=True)
+class SegmentPosterior(Posterior):
+    """The results of one forward-backward pass over a batch of N steps of an HSMM.
+
+    Attributes:
+        predicted: the probabilities and densities of which it is.
+        ran: the results of the pass.
+    """
+
+    predicted: PredictedSegments
+    ran: SemiMarkovPosterior
+
+    @property
+    def durations(self) -> Durations:
+        """The distributions of the durations."""
+        durations: Durations = self.predicted.trellis.durations
+        return durations
+
+    @cached_property
+    def filtered(self) -> SemiMarkovFiltered:
+        """The results of the forward pass."""
+        return forward_pass(self.predicted.trellis)
+
+    def value_and_gradient(self, places: Places) -> tuple[float, Tensor]:
+        value, gradient = super().value_and_gradient(places)
+        d, ran, of = self.durations, self.ran, self.predicted.of_durations
+        p, design, later = d.log_pmf.exp(), self.steps.design, of.first[:, :, -1]
+        values = design.new_zeros(places.duration.shape)
+        if d.differ:
+            counted = ran.durations - torch.einsum("nk,nkd->kd", ran.segments, p)
+            values[:, -1] = (ran.steps - ran.segments * (p * later).sum(-1)).T @ design
+        else:
+            counted = ran.durations - ran.durations.sum(-1, keepdim=True) * p
+            values[:, -1, 0] = (counted * later).sum(-1)
+        values[:, :-1, 0] = torch.einsum("kd,kda->ka", counted, of.first[:, :, :-1])
+        if d.is_left_censored:
+            n = len(self.initial)
+            left, of_first = ran.first_durations, of.scores_of_first(p[:n] if d.differ else p)
+            scores = torch.einsum("...kd,...kda->...ka", left, of_first)
+            of_numbers = scores[..., :-1]
+            values[:, :-1, 0] += of_numbers.sum(0) if d.differ else of_numbers
+            if d.differ:
+                values[:, -1] += scores[..., -1].T @ design[:n]
+            else:
+                values[:, -1, 0] += scores[..., -1]
+        values *= places.duration_unit
+        is_free = places.duration >= 0
+        return value, gradient.index_add_(0, places.duration[is_free], self.steps.batch.weight * values[is_free])
+
+    def _of_chain(self, number: int, of: SequenceSteps) -> Tensor:
+        k, n, rows = self.gamma.shape[1], len(of.rows), of.rows
+        design, xi, a = self.steps.design[rows][:, of.read], self.xi[rows], self.transition[rows]
+        counts = self._segments(of)  # (T, K, D)
+        begun, before = counts.sum(-1), xi.sum(-1)
+        ratio = xi / torch.where(before > 0, before, 1.0).unsqueeze(-1)
+        information = self.gamma.new_zeros(of.n_sums, of.n_sums)
+        of_density = self._density_scores(of, rows, design)
+        sums = torch.cat([torch.zeros_like(of_density[:1]), of_density]).cumsum(0)  # (T + 1, K, q)
+        expected = self.gamma.new_zeros(n, k, of.n_sums)  # of a transition, given the state before
+        of_moves = []
+        for i in range(k):
+            to, column = (of.places.transition[i] >= 0).nonzero(as_tuple=True)
+            of_row = of.places.transition[i][to, column]
+            minus_p = torch.nn.functional.one_hot(to, k).T - a[:, i, None, to]
+            moves = minus_p * design[:, None, column]
+            flat = ((before[:, i, None] * a[:, i]).sqrt().unsqueeze(-1) * moves).flatten(0, 1)
+            information[of_row[:, None], of_row] += flat.T @ flat
+            expected[:, i, of_row] += torch.einsum("tj,tjq->tq", ratio[:, i], moves)
+            of_moves.append((of_row, moves))
+        own, segments = self.gamma.new_zeros(n, k, of.n_sums), []  # scores of segments but for what is after them
+        for i in range(k):
+            t, d = (counts[:, i] > LEAST_COUNT).nonzero(as_tuple=True)
+            last = (t + d).clamp(max=n - 1)
+            scores, of_durations = self._duration_scores(of, i, design, counts[:, i], t, d)
+            information += of_durations
+            scores += sums[last + 1, i] - sums[t, i]
+            count = counts[t, i, d]
+            own[:, i].index_add_(0, t, (count / begun[t, i]).unsqueeze(-1) * scores)
+            segments.append((t, last, count, scores))
+        share = counts / torch.where(begun > 0, begun, 1.0).unsqueeze(-1)
+        begins, ends = _expected_scores(own, share, expected, ratio)  # w, (T, K, q), and e, (T, K, q)
+        for i, (t, last, count, scores) in enumerate(segments):
+            flat = count.sqrt().unsqueeze(-1) * (scores + ends[last, i] - begins[t, i])
+            information -= flat.T @ flat
+            t = (before[:, i] > LEAST_COUNT).nonzero()[:, 0]
+            differences = begins[t] - ends[t - 1, i].unsqueeze(1)
+            of_row, moves = of_moves[i]
+            differences[:, :, of_row] += moves[t]
+            flat = (xi[t, i].sqrt().unsqueeze(-1) * differences).flatten(0, 1)
+            information -= flat.T @ flat
+        return information + self._of_first(number, of, design, begun[0], begins[0])
+
+    def _segments(self, of: SequenceSteps) -> Tensor:
+        """Return the expected number of segments of one sequence by first step and full duration, ``(T, K, D)``."""
+        d, rows, filtered, trellis = self.durations, of.rows, self.filtered, self.predicted.trellis
+        n, longest = len(rows), d.log_pmf.shape[-1]
+        factor = trellis.relative[0][rows] - finite(filtered.log_scale[rows])[:, None]
+        log_end = torch.zeros_like(factor)  # log p(steps after t | segment ends at t) / p(steps after t | steps to t)
+        log_end[:-1] = self.xi[rows[1:]].sum(-1).log() - finite(filtered.log_ended[rows[:-1]])
+        log_pmf = d.log_pmf[rows] if d.differ else d.log_pmf.expand(n, -1, -1)
+        log_first = d.log_first[rows[0]] if d.differ else d.log_first
+        log_counts = filtered.log_start[rows].unsqueeze(-1) + torch.cat([log_first[None], log_pmf[1:]])
+        window = torch.zeros_like(factor)  # of the densities of the segment's steps
+        for i in range(min(n, longest)):
+            window[: n - i] += factor[i:]
+            log_counts[: n - i, :, i] += window[: n - i] + log_end[i:]
+            # What begins here and lasts longer than this ends with the sequence.
+            log_counts[n - 1 - i, :, i + 1 :] += window[n - 1 - i].unsqueeze(-1)
+        return log_counts.exp()
+
+    def _duration_scores(
+        self, of: SequenceSteps, i: int, design: Tensor, counts: Tensor, t: Tensor, d: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the derivatives of log-probabilities of durations by the q sums of a sequence.
+
+        Args:
+            of: the steps of the sequence.
+            i: the state.
+            design: the columns of the inputs that the sequence reads, ``(T, c)``.
+            counts: expected numbers of segments by first step and duration, ``(T, D)``.
+            t: first steps of R segments, ``(R,)``.
+            d: their durations less one, ``(R,)``.
+
+        Returns:
+            The derivatives, ``(R, q)``, and minus the expected Hessian of all segments, ``(q, q)``.
+        """
+        derivatives, durations, begins = self.predicted.of_durations, self.durations, torch.unique(t)
+        derivatives = DurationDerivatives(derivatives.first[i : i + 1], derivatives.second[i : i + 1])
+        log_pmf = durations.log_pmf[:, i : i + 1] if durations.differ else durations.log_pmf[None, i : i + 1]
+        p = (log_pmf[of.rows[begins]] if durations.differ else log_pmf.expand(len(begins), -1, -1)).exp()  # (B, 1, D)
+        counts = counts[begins].unsqueeze(1)
+        scores = derivatives.scores(p)[:, 0]
+        information = counts.sum(-1)[..., None, None] * derivatives.information(p)
+        information -= torch.diag_embed(torch.einsum("bkd,kda->bka", counts, derivatives.second))
+        if durations.is_left_censored and len(begins) and begins[0] == 0:
+            scores[0] = derivatives.scores_of_first(p[0])[0]
+            information[0] = derivatives.information_of_first(p[0], counts[0])
+        which, column = (of.places.duration[i] >= 0).nonzero(as_tuple=True)
+        place, unit = of.places.duration[i][which, column], of.places.duration_unit[i][which, column]
+        jacobian = design.new_zeros(len(begins), scores.shape[-1], of.n_sums)
+        jacobian[:, which, place] = design[begins][:, column] * unit
+        row = torch.searchsorted(begins, t)
+        of_all = jacobian.flatten(0, 1).T @ (information[:, 0] @ jacobian).flatten(0, 1)
+        return (scores[row, d].unsqueeze(1) @ jacobian[row])[:, 0], of_all
+
+
+def _expected_scores(own: Tensor, share: Tensor, moves: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor]:
+    """Return expected scores of all that is to come, ``(T, K, q)`` each, where segments begin and after they end.
+
+    Args:
+        own: expected scores of segments that begin at T steps, ``(T, K, q)``.
+        share: probabilities of their durations given that they begin and the data, ``(T, K, D)``.
+        moves: expected scores of the transition into each step given the state that ends before it, ``(T, K, q)``.
+        ratio: probabilities of these transitions given that state and the data, ``(T, K, K)``.
+    """
+    n, k, longest = share.shape
+    begins, ends = own.clone(), own.new_zeros(k, n + longest, own.shape[-1])
+    arrays = (begins.numpy(), ends.numpy(), share.numpy(), moves.numpy(), ratio.numpy())
+    w, e, shares, of_moves, ratios = arrays
+    for t in range(n - 1, -1, -1):
+        w[t] += np.matmul(shares[t][:, None], e[:, t : t + longest])[:, 0]
+        if t:
+            e[:, t - 1] = of_moves[t] + ratios[t] @ w[t]
+    return begins, ends.transpose(0, 1)
