@@ -2128,7 +2128,9 @@ class HiddenChainModel(SequenceModel):
         """Raise ``ValueError`` for arguments that do not go with penalised terms of inputs."""
         term = self._terms[0].label
         if not self._takes_terms:
-            raise ValueError(f"{a_or_an(type(self))} has no penalised terms such as {term}; pass them to an HMM")
+            raise ValueError(
+                f"{a_or_an(type(self))} has no penalised terms such as {term}; pass them to an HMM or an hmm.HSMM"
+            )
         if self.algorithm != "em":
             raise ValueError(
                 f"algorithm={self.algorithm!r} does not fit penalised terms such as {term}; pass algorithm='em'"

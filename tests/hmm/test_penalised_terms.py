@@ -19,7 +19,7 @@ from seqmodels.encodings.raw_data import Data
 from seqmodels.hmm import ChainInputEffects, RandomEffect, Smooth
 from seqmodels.hmm.learning.marginal_likelihood import MarginalLikelihood, Maximum
 from seqmodels.hmm.observed_information import ExactObjective, Places
-from seqmodels.hmm.penalised_terms import exact_objective, marginal_likelihood
+from seqmodels.hmm.penalised_terms import marginal_likelihood
 from seqmodels.hmm.standard_errors import FitObjective, hessian
 
 
@@ -254,6 +254,7 @@ TERMS = ChainInputEffects(
     transitions=[RandomEffect("animal"), Smooth("hour", period=24, n_splines=6)],
     emissions=[RandomEffect("animal")],
 )
+TRANSITIONS = ChainInputEffects(transitions=[RandomEffect("animal")])
 
 
 @cache
@@ -266,9 +267,7 @@ def objectives(model: sm.HMM) -> tuple[FitObjective, ExactObjective, MarginalLik
     examples = model._setting().examples(Data.of(animals()))
     objective, _, _ = model._objective_at(examples)
     chain = model._fitted_chain
-    emission = model._emission_of(chain)
-    corpus = chain.corpus(examples, emission, torch.device("cpu"), torch.float64)
-    exact = exact_objective(objective, emission, corpus, chain.inputs.n_inputs)
+    exact = model._exact(objective, examples)
     return objective, exact, marginal_likelihood(exact, chain.inputs, restricted=True)[0]
 
 
@@ -276,7 +275,8 @@ def test_coefficients_of_equal_columns_act_by_their_sum() -> None:
     none, one = torch.full((2, 3), -1), torch.ones(2, 1, 3, dtype=torch.float64)
     transition = torch.tensor([[[-1] * 3, [0, 1, 2]], [[3, 4, -1], [-1] * 3]])
     table = torch.tensor([[[5, 6, -1]], [[7, -1, 8]]])
-    places = Places(none, transition, table, one)
+    of_durations = torch.empty(0, 0, 3, dtype=torch.long), torch.empty(0, 0, 3, dtype=torch.float64)
+    places = Places(none, transition, table, one, *of_durations)
     columns, used, sums, merged = places.merged(torch.tensor([0, 0, 1]))  # the first two columns are equal
     assert columns.tolist() == [0, 0, 1]
     assert used.tolist() == list(range(9))
@@ -284,7 +284,7 @@ def test_coefficients_of_equal_columns_act_by_their_sum() -> None:
     assert merged.transition.tolist() == [[[-1] * 2, [0, 1]], [[2, -1], [-1] * 2]]
     assert merged.table.tolist() == [[[3, -1]], [[4, 5]]]
     tied = torch.tensor([[[5, 6, -1]], [[7, 6, 8]]])  # number 6 acts in both states, 5 and 7 in one each
-    columns, used, sums, merged = Places(none, transition, tied, one).merged(torch.tensor([0, 0, 1]))
+    columns, used, sums, merged = Places(none, transition, tied, one, *of_durations).merged(torch.tensor([0, 0, 1]))
     assert columns.tolist() == [0, 1, 2]
     assert torch.equal(merged.table, tied)
 
@@ -488,7 +488,7 @@ def test_standard_errors_have_the_effects_of_groups() -> None:
     [
         (sm.HMM(2, input_effects=TERMS, algorithm="gradient"), "algorithm='gradient'"),
         (sm.HMM(2, input_effects=TERMS, start="stationary"), "stationary"),
-        (sm.hmm.HSMM(2, input_effects=TERMS), "pass them to an HMM"),
+        (sm.hmm.MarkovSwitchingAR(2, input_effects=TRANSITIONS), "pass them to an HMM or an hmm.HSMM"),
         (sm.hmm.PosteriorHMM(sm.HMM(2, input_effects=TERMS)), "no posterior is drawn"),
         (sm.Mixture([sm.HMM(2, input_effects=TERMS, n_init=1), sm.HMM(2)]), "leave it out of members of a Mixture"),
     ],

@@ -74,7 +74,7 @@ class ExactSegmentObjective(ExactObjective):
         return replace(super().places, duration=place, duration_unit=unit)
 
     def _shared(self, array: Tensor) -> Tensor:
-        """Return an array of numbers of durations in which tied states have those of the first of them, ``(K, ...)``."""
+        """Return numbers of durations, ``(K, ...)``, in which tied states have those of the first of them."""
         constraints = self.emission.constraints
         return array if constraints is None else constraints.durations.spread(constraints.durations.one_each(array))
 

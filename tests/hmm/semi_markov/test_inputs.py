@@ -426,10 +426,6 @@ def test_refused_in_words() -> None:
             lambda: made(sm.HMM, 3, input_effects__durations=True).fit(X),
             "an HMM has no durations apart from its transitions",
         ),
-        (
-            lambda: made(HSMM, 3, **{**CHOSEN, "input_effects__durations": [sm.hmm.RandomEffect("turn")]}).fit(X),
-            "has no penalised terms",
-        ),
         (lambda: fitted.durations_at([[0.0, 0.0]]), "durations depend on no inputs; see durations_"),
         (lambda: fitted.effects(X, "turn", "durations"), "no input changes the durations"),
         (
