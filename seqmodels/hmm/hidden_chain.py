@@ -31,7 +31,6 @@ from seqmodels.encodings.text import symbol_names
 from seqmodels.generation import Cursor, CursorState, Prediction
 from seqmodels.generation.forecast import encoded_ahead, inputs_with_times
 from seqmodels.generation.inputs import encode_source
-from seqmodels.hmm.chain_cursor import ChainCursor
 from seqmodels.hmm.chains.base import HiddenChain, is_impossible
 from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, conjugate_given_inputs, conjugate_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, joined_values, raw_size, validation_score
@@ -998,7 +997,6 @@ class HiddenChainModel(SequenceModel):
         cursor = self._fitted_chain.cursor(parameters, setting.observation, size, dtype, make_filter)
         if new_groups is None:
             return cursor
-        assert isinstance(cursor, ChainCursor), "of a model that has terms"
         return NewGroupCursor(cursor, new_groups)
 
     def _filtered(self, state: CursorState) -> np.ndarray:

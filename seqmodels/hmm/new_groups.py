@@ -21,7 +21,6 @@ from seqmodels.encodings.examples import Example
 from seqmodels.generation import Prediction, SingleSteps, Source, select_rows
 from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.generation.given_inputs import refuse_without_inputs
-from seqmodels.hmm.chain_cursor import ChainCursor
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.constraints import Tying
 from seqmodels.hmm.learning.given_inputs import InputOptions
@@ -217,14 +216,14 @@ class NewGroupState:
 
 @dataclass(frozen=True)
 class NewGroupCursor:
-    """The cursor of an HMM with random effects, which averages over the effects of a group that is new.
+    """The cursor of a hidden chain with random effects, which averages over the effects of a group that is new.
 
     Attributes:
-        cursor: the HMM's cursor, with the parameters of ``new_groups``.
+        cursor: the chain's ``InputCursor``, with the parameters of ``new_groups``; it must have ``unseen`` too.
         new_groups: the distribution of the effects of a new group.
     """
 
-    cursor: ChainCursor[Any]
+    cursor: Any
     new_groups: NewGroups
 
     def start(self, source: Source = None, n: int = 1) -> NewGroupState:
@@ -265,7 +264,7 @@ class NewGroupCursor:
 
     def distribution(self, state: NewGroupState) -> Prediction:
         refuse_without_inputs(state.state.inputs)
-        each = self.cursor.distribution(state.state)
+        each: Prediction = self.cursor.distribution(state.state)
         if state.log_weights is None:
             return each
         assert each.log_weights is not None, "an HMM predicts a mixture over its states"

@@ -69,12 +69,12 @@ class ChainInputEffects(Configurable):
 
     Each argument but the last three names inputs of ``Sequences(items, inputs=...)``; True stands for all, and None for
     none. In a list there may stand, beside names, a ``RandomEffect`` of groups and a ``Smooth`` function of an input,
-    for an ``HMM`` that is fitted by EM. The coefficients of each term in each regression (the log-odds of a transition,
-    a mean) have a normal distribution of mean zero, whose variance is estimated by maximum marginal likelihood in
-    Laplace's approximation (Wood 2011); ``terms_`` has the variances. A standard deviation is at most 10 on the scale
-    of what the term is added to: log-odds and log-means, where effects of one deviation multiply odds or means by
-    22,000, or for means 10 standard deviations of the feature over all steps. ``fit`` warns of deviations that reach
-    this bound, as where groups are separated without any overlap, and of those that the data do not determine.
+    for an ``HMM`` or ``HSMM`` that is fitted by EM. The coefficients of each term in each regression (the log-odds of a
+    transition, a mean) have a normal distribution of mean zero, whose variance is estimated by maximum marginal
+    likelihood in Laplace's approximation (Wood 2011); ``terms_`` has the variances. A standard deviation is at most 10
+    on the scale of what the term is added to: log-odds and log-means, where effects of one deviation multiply odds or
+    means by 22,000, or for means 10 standard deviations of the feature over all steps. ``fit`` warns of deviations that
+    reach this bound, as where groups are separated without any overlap, and of those that the data do not determine.
 
     Args:
         transitions: inputs that transitions depend on: ``p(z_t = j | z_t-1 = i, u_t) ∝ exp(b_ij + w_ij · u_t)``. The
@@ -101,12 +101,14 @@ class ChainInputEffects(Configurable):
         durations: inputs of the first step of a segment that its duration depends on, in an ``HSMM`` whose durations
             are not geometric: ``p_j(d | u_t) ∝ p_j(d) exp((w_j · u_t) (d - 1))``. ``duration_slopes_ (K, U)`` are w,
             ``durations_`` are the distributions where all inputs are at their mean, and ``durations_at(inputs)`` are
-            those at other inputs. It takes no penalised terms.
+            those at other inputs.
         ridge: strength of the prior ``-½ ridge Σ w²`` of the slopes of transitions, of the first state and of
             durations, for standardised inputs; from slopes other than those of rates and durations, their mean over j
             is subtracted first. 0 means no prior. Coefficients of penalised terms have none of it.
         restricted: True to estimate the variances of penalised terms by restricted maximum likelihood (REML), for which
-            the other coefficients of the same regressions are integrated out too; False for maximum likelihood.
+            the other coefficients of the same regressions are integrated out too; False for maximum likelihood. Of
+            durations these are the slopes and, where the family has one number that inputs add to (the logarithm of a
+            Poisson rate, of q of negative binomial or of p of logarithmic durations), that number.
         new_group_points: number of equally likely points, a power of two, that stand for the normal distribution of the
             effects of a group that ``fit`` has not seen. For such a group, ``log_prob``, ``score``, ``stream``,
             ``forecast``, ``sample`` and probabilities of states are of ``p(x) = 1/M Σ_m p(x | effects at point m)``.

@@ -87,11 +87,10 @@ class ExactSegmentObjective(ExactObjective):
         *derivatives: Any,
     ) -> PredictedSegments:
         p, of_numbers = at  # probabilities in the table of the latter are not normalised
+        first, second = derivatives
         trellis = trellis_of_batch(p, self.emission, steps.batch, densities)
-        table = self._shared(self.emission.split(of_numbers)[1])
-        return PredictedSegments(
-            steps, trellis, outputs, *derivatives, DurationDerivatives.of(self.emission.family, table)
-        )
+        of_durations = DurationDerivatives.of(self.emission.family, self._shared(self.emission.split(of_numbers)[1]))
+        return PredictedSegments(steps, trellis, outputs, first, second, of_durations)
 
 
 @dataclass(frozen=True)
