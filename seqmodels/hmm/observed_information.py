@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +25,7 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
+from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import Observation
 
 NUMBERS_AT_ONCE = 1 << 23  # numbers of the scores of some steps that are held at once
@@ -229,7 +229,7 @@ class ExactObjective:
                     total += (centre - shifted.posterior().value_and_gradient(self.places)[1]) / along**2
         return total
 
-    def _predicted(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> Predicted:
+    def _predicted(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> _Predicted:
         """Return the probabilities and densities of the steps of a batch.
 
         Args:
@@ -237,33 +237,17 @@ class ExactObjective:
             u: the numbers, ``(P,)``.
             second: True if the information is asked for.
         """
-        (p, table), inputs, batch = self.coordinates.at(u.detach()), steps.design[:, 1:], steps.batch
+        p, inputs, batch = self.coordinates.at(u.detach())[0], steps.design[:, 1:], steps.batch
         if p.transition_slopes is None:  # so that there is a matrix of transitions at every step
             p = replace(p, transition_slopes=p.transition.new_zeros(*p.transition.shape, self.n_inputs))
-        outputs = self.emission.observed(p.table).expand(len(inputs), -1, -1)
-        if p.table_slopes is not None:
-            outputs = outputs + torch.einsum("nc,klc->nkl", inputs, self.emission.observed(p.table_slopes))
-        log_b, *of_outputs = density_derivatives(self.emission.observation, outputs, batch.x, batch.past, second=second)
-        return self._of_chain((p, table), steps, LogDensities(log_b), outputs, *of_outputs)
-
-    def _of_chain(
-        self,
-        at: tuple[Parameters, Tensor],
-        steps: BatchSteps,
-        densities: LogDensities,
-        outputs: Tensor,
-        *derivatives: Any,
-    ) -> Predicted:
-        """Return the probabilities and densities of the steps of a batch.
-
-        Args:
-            at: the parameters, and the table of distinct emissions as ``Coordinates.at`` returns it.
-            steps: the steps of the batch.
-            densities: log-densities of each step.
-            outputs: their parameters, ``(N, K, L)``.
-            derivatives: their first and second derivatives, as in ``Predicted``.
-        """
-        return Predicted(steps, steps.batch.trellis(at[0], densities), outputs, *derivatives)
+        if p.table_slopes is None:
+            outputs = p.table.expand(len(inputs), -1, -1)
+        else:
+            outputs = p.table + torch.einsum("nc,klc->nkl", inputs, p.table_slopes)
+        log_b, first, hessians = density_derivatives(
+            self.emission.observation, outputs, batch.x, batch.past, second=second
+        )
+        return _Predicted(steps, batch.trellis(p, LogDensities(log_b)), outputs, first, hessians)
 
     def _prior(self, u: Tensor) -> tuple[float, Tensor]:
         with torch.enable_grad():
@@ -429,7 +413,7 @@ def _factor(matrix: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Predicted:
+class _Predicted:
     """The probabilities and densities of N steps, from which a forward-backward pass runs.
 
     Attributes:
@@ -441,12 +425,12 @@ class Predicted:
     """
 
     steps: BatchSteps
-    trellis: Any
+    trellis: Trellis
     outputs: Tensor
     first: Tensor
     second: Tensor | None
 
-    def shifted(self, shift: Shift, factor: float, observation: Observation, batch: PackedBatch) -> Predicted:
+    def shifted(self, shift: Shift, factor: float, observation: Observation, batch: PackedBatch) -> _Predicted:
         """Return the same with linear predictors to which ``factor`` times a shift is added, without ``second``.
 
         Args:
@@ -455,34 +439,28 @@ class Predicted:
             observation: the emission distribution.
             batch: the sequences.
         """
-        trellis = self._shifted_trellis(shift, factor)
+        assert self.trellis.log_transitions is not None
+        log_a = torch.add(self.trellis.log_transitions, shift.transition, alpha=factor).log_softmax(-1)
+        initial = (self.trellis.initial.log() + factor * shift.initial).softmax(-1)
+        trellis = replace(self.trellis, log_transitions=log_a, initial=initial)
         if shift.table is None:
             return replace(self, trellis=trellis, second=None)
         outputs = self.outputs + factor * shift.table
         log_b, first, _ = density_derivatives(observation, outputs, batch.x, batch.past, second=False)
-        return replace(self, trellis=self._with_log_b(trellis, log_b), outputs=outputs, first=first, second=None)
+        return _Predicted(self.steps, replace(trellis, densities=LogDensities(log_b)), outputs, first, None)
 
-    def _shifted_trellis(self, shift: Shift, factor: float) -> Any:
-        """Return the trellis with ``factor`` times a shift added to what its probabilities depend on."""
-        log_a = torch.add(self.trellis.log_transitions, shift.transition, alpha=factor).log_softmax(-1)
-        initial = (self.trellis.initial.log() + factor * shift.initial).softmax(-1)
-        return replace(self.trellis, log_transitions=log_a, initial=initial)
-
-    def _with_log_b(self, trellis: Any, log_b: Tensor) -> Any:
-        """Return the trellis with other log-densities, ``(N, K)``."""
-        return replace(trellis, densities=LogDensities(log_b))
-
-    def posterior(self) -> Posterior:
+    def posterior(self) -> _Posterior:
         """Return the results of the forward-backward pass."""
         ran, log_a = forward_backward_pass(self.trellis), self.trellis.log_transitions
         assert ran.transitions is not None, "there is a matrix at every step"
+        assert log_a is not None
         initial = self.trellis.initial.expand(self.steps.batch.segments.n_sequences, -1)
         of_chain = (ran.gamma.double(), ran.transitions, log_a.exp(), initial)
-        return Posterior(self.steps, float(ran.log_prob.sum()), *of_chain, self.first, self.second)
+        return _Posterior(self.steps, float(ran.log_prob.sum()), *of_chain, self.first, self.second)
 
 
 @dataclass(frozen=True)
-class Posterior:
+class _Posterior:
     """The results of one forward-backward pass over a batch of N steps, from which all derivatives follow.
 
     Attributes:
@@ -576,29 +554,15 @@ class Posterior:
             flat = differences.mul_(xi.sqrt().unsqueeze(-1)).flatten(0, 2)
             sums -= flat.T @ flat
             after = values[0]
-        gamma = self.gamma[of.rows[0]]
-        return sums + self._of_first(number, of, design, gamma, of_density[0] + values[1])
-
-    def _of_first(self, number: int, of: SequenceSteps, design: Tensor, gamma: Tensor, later: Tensor) -> Tensor:
-        """Return what the first state adds to the information of the q sums of a sequence, ``(q, q)``.
-
-        Args:
-            number: number of the sequence in the batch.
-            of: its steps.
-            design: the columns of the inputs that it reads, of steps of which the first is that of the sequence.
-            gamma: posterior of its first state, ``(K,)``.
-            later: expected score of everything else given its first state, ``(K, q)``.
-        """
-        k, p = later.shape
         to, column = (of.places.initial >= 0).nonzero(as_tuple=True)
         of_first = design.new_zeros(k, p)
         minus_p = torch.nn.functional.one_hot(to, k).T - self.initial[number, to]
         of_first[:, of.places.initial[to, column]] = minus_p * design[0, column]
         flat = self.initial[number].sqrt().unsqueeze(-1) * of_first
-        information = flat.T @ flat
-        total = of_first + later
+        sums += flat.T @ flat
+        gamma, total = self.gamma[of.rows[0]], of_first + of_density[0] + values[1]
         flat = gamma.sqrt().unsqueeze(-1) * (total - gamma @ total)
-        return information - flat.T @ flat
+        return sums - flat.T @ flat
 
     def _density_scores(self, of: SequenceSteps, part: Tensor, design: Tensor) -> Tensor:
         """Return the derivatives of the log-densities of some steps by the q sums of a sequence, ``(T, K, q)``."""

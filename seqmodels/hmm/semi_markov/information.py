@@ -16,22 +16,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from seqmodels.hmm.observed_information import (
+    ALONG,
     BatchSteps,
     ExactObjective,
     Places,
-    Posterior,
-    Predicted,
     SequenceSteps,
     Shift,
+    density_derivatives,
 )
-from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.durations import DurationFamily
 from seqmodels.hmm.semi_markov.expectations import SegmentEmission, trellis_of_batch
 from seqmodels.inference.chains.densities import LogDensities
@@ -40,9 +37,11 @@ from seqmodels.inference.chains.semi_markov import (
     Durations,
     SemiMarkovFiltered,
     SemiMarkovPosterior,
+    SemiMarkovTrellis,
     forward_backward_pass,
     forward_pass,
 )
+from seqmodels.observations import Observation
 
 LEAST_COUNT = 1e-16  # expected number of segments below which they add nothing but rounding
 
@@ -78,19 +77,32 @@ class ExactSegmentObjective(ExactObjective):
         constraints = self.emission.constraints
         return array if constraints is None else constraints.durations.spread(constraints.durations.one_each(array))
 
-    def _of_chain(
-        self,
-        at: tuple[Parameters, Tensor],
-        steps: BatchSteps,
-        densities: LogDensities,
-        outputs: Tensor,
-        *derivatives: Any,
-    ) -> PredictedSegments:
-        p, of_numbers = at  # probabilities in the table of the latter are not normalised
-        first, second = derivatives
-        trellis = trellis_of_batch(p, self.emission, steps.batch, densities)
-        of_durations = DurationDerivatives.of(self.emission.family, self._shared(self.emission.split(of_numbers)[1]))
-        return PredictedSegments(steps, trellis, outputs, first, second, of_durations)
+    def information_gradient(self, u: Tensor, covariance: Tensor) -> Tensor:
+        total = torch.zeros_like(u)
+        for steps in self.steps:
+            predicted = self._predicted(steps, u)
+            centre = predicted.posterior().value_and_gradient(self.places)[1]
+            for shift in steps.shifts(self.places, covariance):
+                along = ALONG / max(1.0, shift.largest)
+                for sign in (along, -along):
+                    shifted = predicted.shifted(shift, sign, self.emission.observation)
+                    total += (centre - shifted.posterior().value_and_gradient(self.places)[1]) / along**2
+        return total
+
+    def _predicted(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> PredictedSegments:
+        (p, of_numbers), inputs, batch = self.coordinates.at(u.detach()), steps.design[:, 1:], steps.batch
+        if p.transition_slopes is None:  # so that there is a matrix of transitions at every step
+            p = replace(p, transition_slopes=p.transition.new_zeros(*p.transition.shape, self.n_inputs))
+        outputs = self.emission.observed(p.table).expand(len(inputs), -1, -1)
+        if p.table_slopes is not None:
+            outputs = outputs + torch.einsum("nc,klc->nkl", inputs, self.emission.observed(p.table_slopes))
+        log_b, first, hessians = density_derivatives(
+            self.emission.observation, outputs, batch.x, batch.past, second=second
+        )
+        trellis = trellis_of_batch(p, self.emission, batch, LogDensities(log_b))
+        table = self._shared(self.emission.split(of_numbers)[1])  # in which probabilities are not normalised
+        of_durations = DurationDerivatives.of(self.emission.family, table)
+        return PredictedSegments(steps, trellis, outputs, first, hessians, of_durations)
 
 
 @dataclass(frozen=True)
@@ -165,41 +177,60 @@ def _in_proportion(p: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class PredictedSegments(Predicted):
-    """The probabilities and densities of N steps of an HSMM.
+class PredictedSegments:
+    """The probabilities and densities of N steps, from which a forward-backward pass runs.
 
     Attributes:
+        steps: the steps of the batch.
+        trellis: probabilities of transitions and durations at each step, of first states, and densities.
+        outputs: output parameters of the density of each step in each state, ``(N, K, L)``.
+        first: derivatives of log-densities by output parameters, ``(N, K, L)``.
+        second: their second derivatives, ``(N, K, L, L)``, or None.
         of_durations: derivatives of the log-probabilities of durations.
     """
 
+    steps: BatchSteps
+    trellis: SemiMarkovTrellis
+    outputs: Tensor
+    first: Tensor
+    second: Tensor | None
     of_durations: DurationDerivatives
 
-    def _shifted_trellis(self, shift: Shift, factor: float) -> Any:
-        trellis, before = super()._shifted_trellis(shift, factor), self.trellis.durations
-        if shift.duration is None:
-            return trellis
-        later = self.of_durations.first[:, :, -1]
-        log_pmf = (before.log_pmf + factor * shift.duration.unsqueeze(-1) * later).log_softmax(-1)
-        n = trellis.packing.n_sequences
-        durations = Durations.of(log_pmf, left_censored=before.is_left_censored, n_sequences=n)
-        return replace(trellis, durations=durations)
+    def shifted(self, shift: Shift, factor: float, observation: Observation) -> PredictedSegments:
+        """Return the same with linear predictors to which ``factor`` times a shift is added, without ``second``.
 
-    def _with_log_b(self, trellis: Any, log_b: Tensor) -> Any:
-        return replace(trellis, log_b=log_b)
+        Args:
+            shift: the shift.
+            factor: what it is multiplied by.
+            observation: the emission distribution.
+        """
+        batch, durations = self.steps.batch, self.trellis.durations
+        assert self.trellis.log_transitions is not None
+        log_a = torch.add(self.trellis.log_transitions, shift.transition, alpha=factor).log_softmax(-1)
+        initial = (self.trellis.initial.log() + factor * shift.initial).softmax(-1)
+        if shift.duration is not None:
+            later = self.of_durations.first[:, :, -1]
+            log_pmf = (durations.log_pmf + factor * shift.duration.unsqueeze(-1) * later).log_softmax(-1)
+            n, left_censored = self.trellis.packing.n_sequences, durations.is_left_censored
+            durations = Durations.of(log_pmf, left_censored=left_censored, n_sequences=n)
+        outputs, log_b, first = self.outputs, self.trellis.log_b, self.first
+        if shift.table is not None:
+            outputs = outputs + factor * shift.table
+            log_b, first, _ = density_derivatives(observation, outputs, batch.x, batch.past, second=False)
+        trellis = replace(self.trellis, log_transitions=log_a, initial=initial, durations=durations, log_b=log_b)
+        return replace(self, trellis=trellis, outputs=outputs, first=first, second=None)
 
     def posterior(self) -> SegmentPosterior:
-        ran, steps = forward_backward_pass(self.trellis), self.steps
-        initial = self.trellis.initial.expand(steps.batch.segments.n_sequences, -1)
-        of_chain = (ran.gamma, ran.xi, self.trellis.log_transitions.exp(), initial, self.first, self.second)
-        return SegmentPosterior(steps, float(ran.log_prob.sum()), *of_chain, self, ran)
+        """Return the results of the forward-backward pass."""
+        return SegmentPosterior(self, forward_backward_pass(self.trellis))
 
 
 @dataclass(frozen=True)
-class SegmentPosterior(Posterior):
-    """The results of one forward-backward pass over a batch of N steps of an HSMM.
+class SegmentPosterior:
+    """The results of one forward-backward pass over a batch of N steps, from which all derivatives follow.
 
     Attributes:
-        predicted: the probabilities and densities of which it is.
+        predicted: the probabilities and densities of the steps.
         ran: the results of the pass.
     """
 
@@ -207,10 +238,26 @@ class SegmentPosterior(Posterior):
     ran: SemiMarkovPosterior
 
     @property
+    def steps(self) -> BatchSteps:
+        """The steps of the batch."""
+        return self.predicted.steps
+
+    @cached_property
+    def transition(self) -> Tensor:
+        """Transition probabilities into each step, ``(N, K, K)``."""
+        log_transitions = self.predicted.trellis.log_transitions
+        assert log_transitions is not None
+        return log_transitions.exp()
+
+    @property
+    def initial(self) -> Tensor:
+        """Probabilities of the first state of each of n sequences, ``(n, K)``."""
+        return self.predicted.trellis.initial.expand(self.steps.batch.segments.n_sequences, -1)
+
+    @property
     def durations(self) -> Durations:
         """The distributions of the durations."""
-        durations: Durations = self.predicted.trellis.durations
-        return durations
+        return self.predicted.trellis.durations
 
     @cached_property
     def filtered(self) -> SemiMarkovFiltered:
@@ -218,7 +265,22 @@ class SegmentPosterior(Posterior):
         return forward_pass(self.predicted.trellis)
 
     def value_and_gradient(self, places: Places) -> tuple[float, Tensor]:
-        value, gradient = super().value_and_gradient(places)
+        """Return the log-likelihood times the batch's weight, and its gradient ``(P,)`` by Fisher's identity."""
+        design, batch, ran = self.steps.design, self.steps.batch, self.ran
+        gradient, rows = design.new_zeros(places.n), batch.segments.first
+        residual = ran.xi - ran.xi.sum(-1, keepdim=True) * self.transition
+        score = ran.gamma.unsqueeze(-1) * self.predicted.first
+        for place, values in (
+            (places.transition, (residual.flatten(1).T @ design).view(places.transition.shape)),
+            (places.table, places.unit * (score.flatten(1).T @ design).view(places.table.shape)),
+            (places.initial, (ran.gamma[rows] - self.initial).T @ design[rows]),
+            (places.duration, places.duration_unit * self._of_durations(places)),
+        ):
+            gradient.index_add_(0, place[place >= 0], values[place >= 0])
+        return batch.weight * float(ran.log_prob.sum()), batch.weight * gradient
+
+    def _of_durations(self, places: Places) -> Tensor:
+        """Return the gradient by the coefficients of durations, in the shape of their places."""
         d, ran, of = self.durations, self.ran, self.predicted.of_durations
         p, design, later = d.log_pmf.exp(), self.steps.design, of.first[:, :, -1]
         values = design.new_zeros(places.duration.shape)
@@ -239,20 +301,34 @@ class SegmentPosterior(Posterior):
                 values[:, -1] += scores[..., -1].T @ design[:n]
             else:
                 values[:, -1, 0] += scores[..., -1]
-        values *= places.duration_unit
-        is_free = places.duration >= 0
-        return value, gradient.index_add_(0, places.duration[is_free], self.steps.batch.weight * values[is_free])
+        return values
+
+    def information(self, places: Places) -> Tensor:
+        """Return minus the Hessian of the log-likelihood times the batch's weight, ``(P, P)``."""
+        information = self._of_densities(places)
+        for number, each in enumerate(self.steps.sequences):
+            information[each.used[:, None], each.used] += self._of_chain(number, each)[each.sums[:, None], each.sums]
+        return 0.5 * self.steps.batch.weight * (information + information.T)
 
     def _of_chain(self, number: int, of: SequenceSteps) -> Tensor:
-        k, n, rows = self.gamma.shape[1], len(of.rows), of.rows
-        design, xi, a = self.steps.design[rows][:, of.read], self.xi[rows], self.transition[rows]
+        """Return minus the expected Hessian of the chain's log-probabilities, less the variance of the score.
+
+        Args:
+            number: number of the sequence in the batch.
+            of: its steps.
+
+        Returns:
+            What one sequence adds to the information of the q sums that it depends on, ``(q, q)``.
+        """
+        k, n, rows = self.ran.gamma.shape[1], len(of.rows), of.rows
+        design, xi, a = self.steps.design[rows][:, of.read], self.ran.xi[rows], self.transition[rows]
         counts = self._segments(of)  # (T, K, D)
         begun, before = counts.sum(-1), xi.sum(-1)
         ratio = xi / torch.where(before > 0, before, 1.0).unsqueeze(-1)
-        information = self.gamma.new_zeros(of.n_sums, of.n_sums)
+        information = self.ran.gamma.new_zeros(of.n_sums, of.n_sums)
         of_density = self._density_scores(of, rows, design)
         sums = torch.cat([torch.zeros_like(of_density[:1]), of_density]).cumsum(0)  # (T + 1, K, q)
-        expected = self.gamma.new_zeros(n, k, of.n_sums)  # of a transition, given the state before
+        expected = self.ran.gamma.new_zeros(n, k, of.n_sums)  # of a transition, given the state before
         of_moves = []
         for i in range(k):
             to, column = (of.places.transition[i] >= 0).nonzero(as_tuple=True)
@@ -263,7 +339,7 @@ class SegmentPosterior(Posterior):
             information[of_row[:, None], of_row] += flat.T @ flat
             expected[:, i, of_row] += torch.einsum("tj,tjq->tq", ratio[:, i], moves)
             of_moves.append((of_row, moves))
-        own, segments = self.gamma.new_zeros(n, k, of.n_sums), []  # scores of segments but for what is after them
+        own, segments = self.ran.gamma.new_zeros(n, k, of.n_sums), []  # scores of segments but for what is after them
         for i in range(k):
             t, d = (counts[:, i] > LEAST_COUNT).nonzero(as_tuple=True)
             last = (t + d).clamp(max=n - 1)
@@ -286,13 +362,61 @@ class SegmentPosterior(Posterior):
             information -= flat.T @ flat
         return information + self._of_first(number, of, design, begun[0], begins[0])
 
+    def _of_densities(self, places: Places) -> Tensor:
+        """Return minus the expected Hessian of the log-densities, ``(P, P)``."""
+        assert self.predicted.second is not None
+        information = self.ran.gamma.new_zeros(places.n, places.n)
+        for k, (place, unit) in enumerate(zip(places.table, places.unit, strict=True)):
+            is_free = place >= 0
+            designs = [
+                self.steps.design[:, free] * of_place[free] for free, of_place in zip(is_free, unit, strict=True)
+            ]
+            numbers = is_free.any(1).nonzero()[:, 0].tolist()
+            for a in numbers:
+                for b in numbers:
+                    weights = self.ran.gamma[:, k] * self.predicted.second[:, k, a, b]
+                    index = (place[a][is_free[a]][:, None], place[b][is_free[b]][None])
+                    information.index_put_(index, -(designs[a].T * weights) @ designs[b], accumulate=True)
+        return information
+
+    def _of_first(self, number: int, of: SequenceSteps, design: Tensor, gamma: Tensor, later: Tensor) -> Tensor:
+        """Return what the first state adds to the information of the q sums of a sequence, ``(q, q)``.
+
+        Args:
+            number: number of the sequence in the batch.
+            of: its steps.
+            design: the columns of the inputs that it reads, of steps of which the first is that of the sequence.
+            gamma: posterior of its first state, ``(K,)``.
+            later: expected score of everything else given its first state, ``(K, q)``.
+        """
+        k, p = later.shape
+        to, column = (of.places.initial >= 0).nonzero(as_tuple=True)
+        of_first = design.new_zeros(k, p)
+        minus_p = torch.nn.functional.one_hot(to, k).T - self.initial[number, to]
+        of_first[:, of.places.initial[to, column]] = minus_p * design[0, column]
+        flat = self.initial[number].sqrt().unsqueeze(-1) * of_first
+        information = flat.T @ flat
+        total = of_first + later
+        flat = gamma.sqrt().unsqueeze(-1) * (total - gamma @ total)
+        return information - flat.T @ flat
+
+    def _density_scores(self, of: SequenceSteps, part: Tensor, design: Tensor) -> Tensor:
+        """Return the derivatives of the log-densities of some steps by the q sums of a sequence, ``(T, K, q)``."""
+        k = self.ran.gamma.shape[1]
+        scores = design.new_zeros(len(part), k, of.n_sums)
+        for i in range(k):
+            which, column = (of.places.table[i] >= 0).nonzero(as_tuple=True)
+            values = self.predicted.first[part][:, i, which] * design[:, column] * of.places.unit[i][which, column]
+            scores[:, i].index_add_(1, of.places.table[i][which, column], values)
+        return scores
+
     def _segments(self, of: SequenceSteps) -> Tensor:
         """Return the expected number of segments of one sequence by first step and full duration, ``(T, K, D)``."""
         d, rows, filtered, trellis = self.durations, of.rows, self.filtered, self.predicted.trellis
         n, longest = len(rows), d.log_pmf.shape[-1]
         factor = trellis.relative[0][rows] - finite(filtered.log_scale[rows])[:, None]
         log_end = torch.zeros_like(factor)  # log p(steps after t | segment ends at t) / p(steps after t | steps to t)
-        log_end[:-1] = self.xi[rows[1:]].sum(-1).log() - finite(filtered.log_ended[rows[:-1]])
+        log_end[:-1] = self.ran.xi[rows[1:]].sum(-1).log() - finite(filtered.log_ended[rows[:-1]])
         log_pmf = d.log_pmf[rows] if d.differ else d.log_pmf.expand(n, -1, -1)
         log_first = d.log_first[rows[0]] if d.differ else d.log_first
         log_counts = filtered.log_start[rows].unsqueeze(-1) + torch.cat([log_first[None], log_pmf[1:]])
@@ -354,7 +478,7 @@ def _expected_scores(own: Tensor, share: Tensor, moves: Tensor, ratio: Tensor) -
     arrays = (begins.numpy(), ends.numpy(), share.numpy(), moves.numpy(), ratio.numpy())
     w, e, shares, of_moves, ratios = arrays
     for t in range(n - 1, -1, -1):
-        w[t] += np.matmul(shares[t][:, None], e[:, t : t + longest])[:, 0]
+        w[t] += (shares[t][:, None] @ e[:, t : t + longest])[:, 0]
         if t:
             e[:, t - 1] = of_moves[t] + ratios[t] @ w[t]
     return begins, ends.transpose(0, 1)
