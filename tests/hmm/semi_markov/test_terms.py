@@ -35,11 +35,11 @@ def visits(n: int = 3, length: int = 14, seed: int = 0) -> sm.Sequences:
     """A sequence of each of n animals, which visit three levels for longer the larger their number."""
     rng, items, inputs = np.random.default_rng(seed), [], []
     for animal in range(n):
-        z, states = 0, []
+        z, states = int(rng.integers(3)), []
         while len(states) < length:
             states += [z] * (1 + rng.poisson(1 + animal % 3))
             z = (z + rng.integers(1, 3)) % 3
-        items.append(2.0 * np.array(states[:length])[:, None] + rng.normal(size=(length, 1)))
+        items.append(1.5 * np.array(states[:length])[:, None] + rng.normal(size=(length, 1)))
         inputs.append(np.stack([np.full(length, float(animal)), (np.arange(length) + rng.integers(24)) % 24.0], 1))
     return sm.Sequences(items, inputs=inputs, input_names=["animal", "hour"])
 
