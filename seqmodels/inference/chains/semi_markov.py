@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import is_compiling
-from seqmodels.inference.chains.given_inputs import log_durations
+from seqmodels.inference.chains.given_inputs import distinct_rows, log_durations
 from seqmodels.inference.chains.log_space import LogProduct
 from seqmodels.inference.chains.log_weights import finite, relative_to_largest
 from seqmodels.inference.chains.packing import Packing
@@ -47,8 +47,7 @@ class Durations:
     They are the same for all segments, or differ by the segment's first step.
 
     Attributes:
-        log_pmf: log p(d) of d = 1 .. D steps, ``(K, D)``, or of a segment that begins at each of N packed rows,
-            ``(N, K, D)``.
+        log_pmf: log p(d) of d = 1 .. D steps, ``(K, D)``, or R tables of them, ``(R, K, D)``.
         log_longer: log p(more than d steps), in the shape of ``log_pmf``.
         log_first: ``log_pmf`` of the number of steps that are left of the first segment, ``(K, D)``, or of each of n
             sequences by rank (longest first), ``(n, K, D)``; it differs if that segment may have begun before the
@@ -56,6 +55,8 @@ class Durations:
         log_first_longer: ``log_longer`` of the number of steps that are left of the first segment, in the shape of
             ``log_first``.
         is_left_censored: True if the first segment of a sequence may have begun before the sequence.
+        table_of_row: which of the R tables is that of a segment that begins at each of N packed rows, ``(N,)``; None if the
+            distributions are the same for all segments.
     """
 
     log_pmf: Tensor
@@ -63,33 +64,42 @@ class Durations:
     log_first: Tensor
     log_first_longer: Tensor
     is_left_censored: bool = False
+    table_of_row: Tensor | None = None
 
     @classmethod
-    def of(cls, log_pmf: Tensor, *, left_censored: bool = False, n_sequences: int = 0) -> Durations:
+    def of(
+        cls, log_pmf: Tensor, *, left_censored: bool = False, table_of_row: Tensor | None = None, n_sequences: int = 0
+    ) -> Durations:
         """Return the distributions of durations with the given log-probabilities.
 
         Args:
-            log_pmf: log p(d) in nats, ``(K, D)``, or of segments that begin at each of N packed rows, ``(N, K, D)``;
-                the probabilities of all d sum to one.
+            log_pmf: log p(d) in nats, ``(K, D)``, or R tables of them, ``(R, K, D)``; the probabilities of all d sum to
+                one.
             left_censored: True if the sequence is cut out of a process that had gone on for long: the probability that
                 r steps of the first segment are left is then ``P(d >= r) / E[d]``. False if the first segment begins
                 with the sequence.
+            table_of_row: which of R tables is that of segments that begin at each of N packed rows, ``(N,)``.
             n_sequences: number of sequences, whose first steps are the first of the N rows; read only if there are N.
         """
         log_pmf = log_pmf.double()
         at_least = _log_at_least(log_pmf)
         log_longer = _from_next(at_least)
-        of_first = slice(n_sequences if log_pmf.dim() == 3 else None)
+        of_first = slice(None) if table_of_row is None else table_of_row[:n_sequences]
         if not left_censored:
-            return cls(log_pmf, log_longer, log_pmf[of_first], log_longer[of_first])
+            return cls(log_pmf, log_longer, log_pmf[of_first], log_longer[of_first], table_of_row=table_of_row)
         at_least = at_least[of_first]
         log_first = at_least - torch.logsumexp(at_least, -1, keepdim=True)  # E[d] = Σ P(d >= n)
-        return cls(log_pmf, log_longer, log_first, _from_next(_log_at_least(log_first)), is_left_censored=True)
+        return cls(log_pmf, log_longer, log_first, _from_next(_log_at_least(log_first)), True, table_of_row)
 
     @property
     def differ(self) -> bool:
         """True if the distribution of a segment's duration differs by the segment's first step."""
-        return self.log_pmf.dim() == 3
+        return self.table_of_row is not None
+
+    @property
+    def log_pmf_of_rows(self) -> Tensor:
+        """The log-probabilities of durations, ``(K, D)``, or of segments that begin at each row, ``(N, K, D)``."""
+        return self.log_pmf if self.table_of_row is None else self.log_pmf[self.table_of_row]
 
     def given_inputs(self, slopes: Tensor, inputs: Tensor, n_sequences: int) -> Durations:
         """Return the distributions of segments that begin at N steps with given inputs, of which these are at zero.
@@ -100,28 +110,11 @@ class Durations:
             inputs: inputs of each step, ``(N, U)``.
             n_sequences: number of sequences, whose first steps are the first of the N steps.
         """
-        log_pmf = log_durations(self.log_pmf, slopes, inputs)
-        return Durations.of(log_pmf, left_censored=self.is_left_censored, n_sequences=n_sequences)
-
-    def by_last_step(self, tables: Sequence[Tensor], packing: Packing, longest: int) -> Tensor:
-        """Return G tables of durations 1 .. ``longest`` by the last step of a segment, ``(G, 1, K, longest)``.
-
-        They are ``(G, N, K, longest)`` if durations differ: entry d of a row is that of the segment whose d-th step the
-        row is. Entries of segments that would have begun before the sequence are arbitrary.
-
-        Args:
-            tables: ``log_pmf``, ``log_longer`` or other tables of their shape.
-            packing: packing of the N rows.
-            longest: longest duration that is read.
-        """
-        if not self.differ:
-            return torch.stack(list(tables))[:, None, :, :longest]
-        n_states, n_durations = self.log_pmf.shape[1:]
-        lasted, states = (torch.arange(n, device=self.log_pmf.device) for n in (longest, n_states))
-        rank = torch.arange(packing.n_frames, device=lasted.device) - packing.offsets[packing.time]
-        begin = packing.offsets[(packing.time[:, None] - lasted).clamp(min=0)] + rank[:, None]  # (N, longest)
-        entry = begin[:, None, :] * (n_states * n_durations) + (states[:, None] * n_durations + lasted)
-        return torch.stack([table.take(entry) for table in tables])
+        # Rows that differ only where all slopes are zero have one table, unless its derivatives by the slopes are needed.
+        is_read = (slopes != 0).any(0) | slopes.requires_grad
+        rows, table = distinct_rows(inputs[:, is_read])
+        log_pmf = log_durations(self.log_pmf, slopes, inputs[rows])
+        return Durations.of(log_pmf, left_censored=self.is_left_censored, table_of_row=table, n_sequences=n_sequences)
 
     @property
     def log_at_least(self) -> Tensor:
@@ -224,7 +217,7 @@ class SemiMarkovTrellis:
         tables = (d.log_pmf, d.log_first, d.log_at_least, d.log_first_at_least)
         if not d.differ:
             return [tuple(table.cpu().numpy() for table in tables)] * self.packing.n_sequences
-        later, first = tables[::2], [table[self.packing.rank] for table in tables[1::2]]
+        later, first = [table[d.table_of_row] for table in tables[::2]], [t[self.packing.rank] for t in tables[1::2]]
         each = zip(*(self.packing.split(table) for table in later), *first, strict=True)
         return [tuple(table.cpu().numpy() for table in (a, c, b, d)) for a, b, c, d in each]
 
@@ -240,6 +233,31 @@ class SemiMarkovTrellis:
         log_a = self.log_transitions.mT if is_backward else self.log_transitions
         return lambda log_weights, low, high: torch.logsumexp(log_weights[:, :, None] + log_a[low:high], 1)
 
+    def entries_of_open(self, *tables: Tensor) -> Callable[[int, int, slice], list[Tensor]]:
+        """Return a function ``f(t, columns, ranks)`` that looks up tables of durations for segments whose last step is t.
+
+        The function returns the entries of durations up to ``columns``, the shortest last, from each table, ``(K,
+        columns)``. They are ``(m, K, columns)``, of the m sequences at ``ranks``, if durations differ.
+
+        Args:
+            tables: ``log_pmf``, ``log_longer`` or other tables of their shape.
+        """
+        longest, of_row, offsets = self.shape[2], self.durations.table_of_row, self.packing.offsets
+        if of_row is None:
+            flipped = torch.stack(tables)[..., :longest].flip(-1)
+            return lambda t, columns, ranks: list(flipped[..., longest - columns :])
+        n_states = len(self.transition)
+        side_by_side = torch.cat([table[..., :longest] for table in tables], 1).mT.flatten(0, 1)  # (R D, G K)
+        every_rank = torch.arange(self.packing.n_sequences, device=of_row.device)[:, None]
+
+        def entries(t: int, columns: int, ranks: slice) -> list[Tensor]:
+            lasted = torch.arange(columns - 1, -1, -1, device=of_row.device)
+            entry = of_row[offsets[t - lasted] + every_rank[ranks]] * longest + lasted
+            found = side_by_side[entry].mT  # (m, G K, columns)
+            return list(found.split(n_states, 1))
+
+        return entries
+
     @cached_property
     def relative(self) -> tuple[Tensor, Tensor]:
         """The log-densities less the largest of each frame, ``(N, K)`` float64, and that largest, ``(N,)``."""
@@ -251,6 +269,17 @@ class SemiMarkovTrellis:
         """True if so few sequences run at each time that compiled loops are faster than tensor operations."""
         n_times = len(self.packing.blocks)
         return self.packing.n_frames <= n_times * MOST_SEQUENCES_COMPILED and not self.log_b.is_cuda and is_compiling()
+
+    def stacked(self, *tables: Tensor) -> Tensor:
+        """Return G tables of durations that fit into a sequence, ``(G, 1, K, D)``, or ``(G, R, K, D)`` if they differ."""
+        of_each = torch.stack(tables)[..., : self.shape[2]]
+        return of_each if self.durations.differ else of_each.unsqueeze(1)
+
+    @property
+    def table_of_row(self) -> Tensor:
+        """Which of ``stacked`` tables is that of a segment that begins at each row, ``(N,)``; ``(1,)`` if it is one."""
+        of_row = self.durations.table_of_row
+        return torch.zeros(1, dtype=torch.int64) if of_row is None else of_row
 
     @cached_property
     def has_zeros(self) -> bool:
@@ -391,7 +420,7 @@ class _Open:
         return self.weights[:m, :, max(0, self.stop - self.longest) : self.stop]
 
 
-def _log_sums(window: Tensor, tables: tuple[Tensor, ...]) -> list[Tensor]:
+def _log_sums(window: Tensor, tables: list[Tensor]) -> list[Tensor]:
     """Return ``log Σ_c exp(window + table)``, ``(m, K)``, for each of several tables.
 
     ``window`` is ``(m, K, c)``, and each of ``tables`` is ``(K, c)`` or ``(m, K, c)``.
@@ -443,8 +472,7 @@ def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     d, has_zeros, advance = trellis.durations, trellis.has_zeros, trellis.products()
     if trellis.runs_compiled:
         return _forward_compiled(trellis)
-    # The newest begin comes last.
-    flipped = d.by_last_step((d.log_pmf, d.log_longer), packing, longest).flip(3).unbind()
+    entries = trellis.entries_of_open(d.log_pmf, d.log_longer)
     open_segments = _Open(n, k, longest, log_b)
     first = trellis.log_initial.clone()  # the first segment has its own durations
     log_start, log_ended, log_continues = (log_b.new_empty(log_b.shape) for _ in range(3))
@@ -466,9 +494,7 @@ def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
         if t:
             window = open_segments.window(m)
             level = open_segments.level[:m]
-            columns = window.shape[-1]
-            of_rows = [table[low:high] if d.differ else table[0] for table in flipped]
-            sums = _log_sums(window, tuple(table[..., longest - columns :] for table in of_rows))
+            sums = _log_sums(window, entries(t, window.shape[-1], slice(m)))
             ended, continues = torch.logaddexp(ended, sums[0] + level), torch.logaddexp(continues, sums[1] + level)
         scale = torch.logsumexp(torch.cat([ended, continues], 1), 1)
         shift = finite(scale)[:, None]
@@ -495,9 +521,9 @@ def _forward_compiled(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     longest, d, packing = trellis.shape[2], trellis.durations, trellis.packing
     log_b, into = trellis.relative[0].contiguous(), trellis.matrices.mT
     results = [log_b.new_empty(log_b.shape) for _ in range(3)] + [log_b.new_empty(len(log_b))]
-    tables = d.by_last_step((d.log_pmf, d.log_longer), packing, longest).flip(3)
-    first = torch.stack([d.log_first, d.log_first_longer])[..., :longest]
-    given = [into, trellis.log_initial, tables.exp(), tables, _by_row(first), log_b]
+    tables = trellis.stacked(d.log_pmf, d.log_longer).flip(3)
+    first = trellis.stacked(d.log_first, d.log_first_longer)
+    given = [into, trellis.log_initial, tables.exp(), tables, trellis.table_of_row, first, log_b]
     given += [packing.offsets, packing.lengths[packing.order]]
     compiled_semi_markov.forward(_arrays(given), _arrays(results), LEAST_EXACT * longest)
     return _filtered(trellis, *results)
@@ -512,11 +538,6 @@ def forward_backward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovPosterior:
     filtered = forward_pass(trellis)
     backward = _backward_compiled if trellis.runs_compiled else _backward
     return _posterior(trellis, filtered, *backward(trellis, filtered))
-
-
-def _by_row(tables: Tensor) -> Tensor:
-    """Return stacked tables of durations, ``(2, K, D)``, as ``(2, 1, K, D)``; those that differ have that shape."""
-    return tables.unsqueeze(1) if tables.dim() == 3 else tables
 
 
 def _backward(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> tuple[Tensor, Tensor, _Counts]:
@@ -567,8 +588,8 @@ def _backward(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> tuple
         to_end[:m] += factor
         window = open_segments.window(m)
         columns = window.shape[-1]
-        of_begins = pmf if t else first_pmf
-        of_begins = of_begins[low:high] if d.differ else of_begins
+        table = None if d.table_of_row is None else d.table_of_row[low:high]
+        of_begins = first_pmf if t == 0 else pmf if table is None else pmf[table]
         terms = window + of_begins[..., longest - columns :]
         peak = finite(terms.amax(-1))
         scaled = terms.sub_(peak.unsqueeze(-1)).exp_()
@@ -576,7 +597,10 @@ def _backward(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> tuple
         # A segment that lasts to the end of the sequence has this many steps, and goes on after it.
         left = (lengths[:m] - t).clamp(max=n_durations)
         longer = d.log_longer if t else d.log_first_longer
-        beyond = longer[torch.arange(low, high), :, left - 1] if d.differ else longer.T[left - 1]
+        if table is None:
+            beyond = longer.T[left - 1]
+        else:
+            beyond = longer[table if t else torch.arange(m, device=table.device), :, left - 1]
         continues = to_end[:m] + beyond.masked_fill((lengths[:m] - t > n_durations)[:, None], -torch.inf)
         later = torch.logaddexp(scaled.sum(-1).log_() + shift, continues)
         weights = (log_start + shift).exp_()
@@ -609,13 +633,16 @@ def _backward_compiled(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered)
     n_rows, n_first = (len(factors), packing.n_sequences) if d.differ else (0, 0)
     first_counts = factors.new_zeros(n_first, a.shape[-1], longest)
     of_rows = factors.new_zeros(3, n_rows, a.shape[-1])
-    pairs = (d.log_pmf, d.log_first), (d.log_longer, d.log_first_longer)
-    if d.differ:  # first segments begin at the first rows
-        tables, longer = (torch.cat([first, each[n_first:]])[None, ..., :longest] for each, first in pairs)
-    else:
-        tables, longer = (torch.stack(each)[:, None, :, :longest] for each in pairs)
-    tables = tables.flip(3)
-    given = [a, _log_at_end(trellis, filtered), tables.exp(), tables, longer, factors]
+    pairs = (d.log_first, d.log_pmf), (d.log_first_longer, d.log_longer)
+    if d.table_of_row is None:
+        tables, longer = (torch.stack(each)[..., :longest] for each in pairs)
+        of_row = torch.ones(1, dtype=torch.int64)
+    else:  # a table of each first row, then the others
+        tables, longer = (torch.cat(each)[..., :longest] for each in pairs)
+        of_row = n_first + d.table_of_row
+        of_row[:n_first] = torch.arange(n_first)
+    tables = tables.flip(2)
+    given = [a, _log_at_end(trellis, filtered), tables.exp(), tables, longer, of_row, factors]
     given += [packing.offsets, packing.lengths[packing.order]]
     given += [filtered.log_start, filtered.log_ended, filtered.log_continues]
     results = [gamma, xi, counts, first_counts, cut_off, of_rows]
@@ -664,20 +691,21 @@ def _durations_by_row(packing: Packing, d: Durations, counts: _Counts) -> tuple[
         d: distributions of the durations.
         counts: expected numbers of segments.
     """
+    assert d.table_of_row is not None, "durations differ by the row"
     n, longest = packing.n_sequences, d.log_pmf.shape[-1]
     left = packing.lengths[packing.sequence] - packing.time
     rows, lasts = (left < longest).nonzero()[:, 0], torch.arange(longest, device=left.device)
     is_first = rows < n
     steps, segments, firsts = counts.steps.clone(), counts.begun.clone(), counts.first_ended.clone()
 
-    def in_full(rows: Tensor, log_pmf: Tensor, log_longer: Tensor) -> Tensor:
+    def in_full(rows: Tensor, tables: Tensor, log_pmf: Tensor, log_longer: Tensor) -> Tensor:
         """Return the expected full durations of segments that are cut off, by the rows that they begin at."""
-        rate = counts.cut_off[rows].log() - finite(log_longer[rows, :, left[rows] - 1])
-        return (rate.unsqueeze(-1) + log_pmf[rows]).exp().masked_fill(lasts < left[rows, None, None], 0.0)
+        rate = counts.cut_off[rows].log() - finite(log_longer[tables, :, left[rows] - 1])
+        return (rate.unsqueeze(-1) + log_pmf[tables]).exp().masked_fill(lasts < left[rows, None, None], 0.0)
 
-    firsts[rows[is_first]] += in_full(rows[is_first], d.log_first, d.log_first_longer)
+    firsts[rows[is_first]] += in_full(rows[is_first], rows[is_first], d.log_first, d.log_first_longer)
     later = rows[~is_first]
-    cut_off = in_full(later, d.log_pmf, d.log_longer)
+    cut_off = in_full(later, d.table_of_row[later], d.log_pmf, d.log_longer)
     durations = counts.ended + cut_off.sum(0)
     steps[later] += cut_off @ lasts.to(cut_off)
     if d.is_left_censored:
@@ -724,7 +752,7 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
     n, k, longest = trellis.shape
     packing, d, has_zeros = trellis.packing, trellis.durations, trellis.has_zeros
     log_b, peaks = trellis.relative
-    pmf, at_least = d.by_last_step((d.log_pmf, d.log_at_least), packing, longest).flip(3).unbind()
+    pmf, at_least = (trellis.entries_of_open(table) for table in (d.log_pmf, d.log_at_least))
     log_a, first_at_least = trellis.log_matrices, d.log_first_at_least
     open_segments = _Open(n, k, longest, log_b)
     first = trellis.log_initial.clone()
@@ -754,13 +782,10 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
         if t:
             window, level = open_segments.window(m), open_segments.level[:m]
             columns = window.shape[-1]
-            rows = slice(low, high) if d.differ else slice(None)
-            score, column = (window + pmf[rows, :, longest - columns :]).max(-1)
+            score, column = (window + pmf(t, columns, slice(m))[0]).max(-1)
             ended, duration = _better(ended, duration, score + level, columns - column.cpu())
             if n_ending:
-                rows = slice(low + stopping.start, high) if d.differ else slice(None)
-                of_ending = window[stopping] + at_least[rows, :, longest - columns :]
-                score, column = of_ending.max(-1)
+                score, column = (window[stopping] + at_least(t, columns, stopping)[0]).max(-1)
                 reached, reached_after = _better(
                     reached, reached_after, score + level[stopping], columns - column.cpu()
                 )
@@ -783,9 +808,9 @@ def _best_compiled(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor
     longest, d, packed = trellis.shape[2], trellis.durations, trellis.packing.arrays
     log_b, peaks = trellis.relative
     log_final = log_b.new_zeros(log_b.shape[1]) if trellis.final is None else trellis.final.log()
-    tables = d.by_last_step((d.log_pmf, d.log_at_least), trellis.packing, longest)
-    first = _by_row(torch.stack([d.log_first, d.log_first_at_least])[..., :longest])
-    given = _arrays([trellis.log_matrices, trellis.log_initial, log_final, tables, first, log_b])
+    tables = trellis.stacked(d.log_pmf, d.log_at_least)
+    first = trellis.stacked(d.log_first, d.log_first_at_least)
+    given = _arrays([trellis.log_matrices, trellis.log_initial, log_final, tables, trellis.table_of_row, first, log_b])
     path, best = np.empty(len(log_b), np.int64), np.empty(len(packed.lengths))
     lasted, state_before = np.empty(log_b.shape, np.int32), np.empty(log_b.shape, np.int32)
     results = path, best, lasted, state_before, np.array([trellis.final is None])

@@ -55,7 +55,7 @@ def log_steps_left(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> 
     factors = trellis.relative[0] - finite(filtered.log_scale[:, None])
     results, pmfs, firsts = [], [d.log_pmf] * len(trellis.packing.lengths), [d.log_first] * len(trellis.packing.lengths)
     if d.differ:
-        pmfs, firsts = split(d.log_pmf), list(d.log_first[trellis.packing.rank])
+        pmfs, firsts = split(d.log_pmf_of_rows), list(d.log_first[trellis.packing.rank])
     each = split(filtered.log_start), split(factors), pmfs, firsts
     for log_start, factor, log_pmf, log_first in zip(*each, strict=True):
         alpha = torch.full_like(log_first, -torch.inf)
@@ -125,25 +125,25 @@ def _runs_by_row(trellis: SemiMarkovTrellis, follows: Tensor) -> Durations:
     A run that begins at step s has ``w_s(L) = p_s(L) + a Σ_d p_s(d) w_{s+d}(L - d)``, computed from the last step back.
     """
     d, packing, stay = trellis.durations, trellis.packing, trellis.transition.diagonal()[follows].log()
-    longest, n_times = d.log_pmf.shape[-1], len(packing.blocks)
+    longest, n_times, log_pmf = d.log_pmf.shape[-1], len(packing.blocks), d.log_pmf_of_rows
     width = max(longest, n_times)
     pmf, longer, first, first_longer = (
         torch.nn.functional.pad(table, (0, width - longest), value=-torch.inf)
-        for table in (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer)
+        for table in (log_pmf, d.log_longer[d.table_of_row], d.log_first, d.log_first_longer)
     )
     for t in reversed(range(n_times)):
         low = packing.blocks[t][0]
         for lasted in range(1, min(longest, n_times - t - 1) + 1):
             after, stop = packing.blocks[t + lasted]
             m = stop - after
-            pairs = [(pmf[low:], pmf, d.log_pmf[low:]), (longer[low:], longer, d.log_pmf[low:])]
+            pairs = [(pmf[low:], pmf, log_pmf[low:]), (longer[low:], longer, log_pmf[low:])]
             if t == 0:
                 pairs += [(first, pmf, d.log_first), (first_longer, longer, d.log_first)]
             for runs, rest, segments in pairs:
                 begun = (stay + segments[:m, follows, lasted - 1]).unsqueeze(-1)
                 more = begun + rest[after:stop, follows, : width - lasted]
                 runs[:m, follows, lasted:] = torch.logaddexp(runs[:m, follows, lasted:], more)
-    return Durations(pmf, longer, first, first_longer)
+    return Durations(pmf, longer, first, first_longer, table_of_row=torch.arange(len(pmf), device=pmf.device))
 
 
 # -- the k best --------------------------------------------------------------------------------------------------------
@@ -284,12 +284,13 @@ def best_segment_alignments(
         emitted = log_b[:, state].clone()
         emitted[-1, ~is_last] = -torch.inf
         d = runs.durations
-        of_durations = (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer)
-        if d.differ:
-            rows, rank = packing.offsets[: len(log_b)] + packing.rank[i], packing.rank[i : i + 1]
-            of_durations = (d.log_pmf[rows], d.log_longer[rows], d.log_first[rank], d.log_first_longer[rank])
+        of_durations, of_row = (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer), d.table_of_row
+        if of_row is not None:
+            at, rank = of_row[packing.offsets[: len(log_b)] + packing.rank[i]], packing.rank[i : i + 1]
+            of_durations = (d.log_pmf[at], d.log_longer[at], d.log_first[rank], d.log_first_longer[rank])
+            of_row = torch.arange(len(at), device=at.device)
         pmf, longer, first, first_longer = (table[..., state, :] for table in of_durations)
-        durations = Durations(pmf, longer, first, first_longer)
+        durations = Durations(pmf, longer, first, first_longer, table_of_row=of_row)
         initial, final = of_first[state] * (label == 0), None if runs.final is None else runs.final[state]
         whole = Packing.of([len(emitted)], emitted.device)
         expanded = SemiMarkovTrellis(initial, transition, final, durations, emitted, whole, of_steps)
