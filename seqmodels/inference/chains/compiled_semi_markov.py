@@ -217,9 +217,12 @@ def forward(given: Arrays, results: Arrays, least: float) -> None:
                         table, log_table = pmf[which, g, k], log_pmf[which, g, k]
                         if not is_one_table:
                             table, log_table = entries[0], entries[1]
-                            for c in range(D - (stop - low), D):
+                            oldest = D - (stop - low)
+                            for c in range(oldest, D):
                                 table[c] = pmf[which, tables[c], k, c]
-                                log_table[c] = log_pmf[which, tables[c], k, c]
+                            if _product(weights[k, low:stop], table[oldest:]) <= least:  # else no logarithm is read
+                                for c in range(oldest, D):
+                                    log_table[c] = log_pmf[which, tables[c], k, c]
                         of_open = _log_product(
                             log_weights[k], weights[k], low, stop, table, log_table, reference, k, least
                         )
@@ -290,16 +293,17 @@ def _log_product(
 
 
 @compiled
-def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> None:
+def backward(tables: Arrays, given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> None:
     """Run the backward pass of a hidden semi-Markov chain on all sequences, one after the other.
 
     Args:
+        tables: ``pmf`` and ``log_pmf`` (R, K, D), R tables of durations, the longest first.
         given: ``matrices`` (2, 1, K, K), the transition and its logarithm, or (2, N, K, K) with one for the transitions
             into each row; ``at_end`` (n, K) by rank (longest first), the log-weight of a segment that ends with the
-            sequence; ``pmf`` and ``log_pmf`` (G, K, D), G tables of durations, the longest first; ``log_longer``, of
-            the same shape, the log-probability of lasting more steps, the shortest first; ``of_row`` (N,), which table
-            is that of segments that begin at each row, or (1,) if the first table is that of first segments and the
-            second that of all others; ``factors`` (N, K), log-densities less the log-probability of their step; ``offsets`` and ``lengths`` as in ``forward``; and
+            sequence; ``first_pmf`` and ``log_first`` (1, K, D) or (n, K, D) by rank, those of first segments;
+            ``log_longer`` and ``log_first_longer``, of the shapes of ``pmf`` and ``first_pmf``, the log-probability of
+            lasting more steps, the shortest first; ``of_row`` (N,), which table is that of segments that begin at each
+            row, or (1,) for all rows; ``factors`` (N, K), log-densities less the log-probability of their step; ``offsets`` and ``lengths`` as in ``forward``; and
             ``log_start``, ``log_ended`` and ``log_continues``, the results of ``forward``.
         results: ``gamma``, the field of ``SemiMarkovPosterior``; ``xi`` (1, K, K), or (N, K, K) with one for the
             transitions into each row; ``counts`` (2, K, D), the expected number of segments of each duration, the
@@ -310,8 +314,9 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
         least: smallest product that is trusted in scaled numbers; a smaller one is computed from logarithms.
         is_cut_off: True if the last segment of a sequence may go on after its end.
     """
-    matrices, at_end, pmf, log_pmf, log_longer, of_row, factors, offsets, lengths = given[:9]
-    log_start, log_ended, log_continues = given[9:]
+    matrices, at_end, first_pmf, log_first, log_longer, log_first_longer, of_row, factors, offsets = given[:9]
+    lengths, log_start, log_ended, log_continues = given[9:]
+    pmf, log_pmf = tables
     gamma, xi, counts, first_counts, cut_off, of_rows = results
     K, D = pmf.shape[1], pmf.shape[2]
     log_weights, weights = np.empty((K, D + max(D, COLUMNS))), np.empty((K, D + max(D, COLUMNS)))
@@ -328,7 +333,11 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
         for t in range(lengths[rank] - 1, -1, -1):
             row, left = offsets[t] + rank, lengths[rank] - t
             which = 1 if t == 0 else 0
-            g = of_row[row] if durations_differ else 1 - which
+            g = of_row[row if durations_differ else 0]
+            of_begins = pmf[g], log_pmf[g], log_longer[g]
+            if t == 0:
+                g = rank if durations_differ else 0
+                of_begins = first_pmf[g], log_first[g], log_first_longer[g]
             if left == 1:
                 for k in range(K):
                     log_beta[k] = at_end[rank, k]
@@ -354,12 +363,12 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
             _multiply(factors[row], low, stop, log_weights, weights, level)
             for k in range(K):
                 to_end[k] += factors[row, k]
-                table, log_table = pmf[g, k], log_pmf[g, k]
+                table, log_table = of_begins[0][k], of_begins[1][k]
                 value = level[k] + _log_product(
                     log_weights[k], weights[k], low, stop, table, log_table, reference, k, least
                 )
                 if left <= D:
-                    beyond = to_end[k] + log_longer[g, k, left - 1]
+                    beyond = to_end[k] + of_begins[2][k, left - 1]
                     if durations_differ:
                         of_rows[2, row, k] = np.exp(log_start[row, k] + beyond)
                     else:
@@ -388,7 +397,7 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
     for which in range(0 if durations_differ else 2):
         for k in range(K):
             for c in range(D):
-                counts[which, k, c] += in_scale[which, k, c] * pmf[1 - which, k, c]
+                counts[which, k, c] += in_scale[which, k, c] * (first_pmf if which else pmf)[0, k, c]
 
 
 @compiled

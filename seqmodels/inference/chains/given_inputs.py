@@ -89,4 +89,4 @@ def log_durations(log_pmf: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
     """
     tilts = inputs.to(slopes) @ slopes.T  # (N, K)
     later = torch.arange(log_pmf.shape[1], dtype=slopes.dtype, device=slopes.device)
-    return torch.log_softmax(log_pmf + tilts.unsqueeze(-1) * later, -1)
+    return torch.log_softmax((tilts.unsqueeze(-1) * later).add_(log_pmf), -1)

@@ -21,7 +21,7 @@ Transitions and durations may differ from step to step: then those of a segment 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -82,14 +82,13 @@ class Durations:
             n_sequences: number of sequences, whose first steps are the first of the N rows; read only if there are N.
         """
         log_pmf = log_pmf.double()
-        at_least = _log_at_least(log_pmf)
-        log_longer = _from_next(at_least)
+        at_least, log_longer = _log_tails(log_pmf)
         of_first = slice(None) if table_of_row is None else table_of_row[:n_sequences]
         if not left_censored:
             return cls(log_pmf, log_longer, log_pmf[of_first], log_longer[of_first], table_of_row=table_of_row)
         at_least = at_least[of_first]
         log_first = at_least - torch.logsumexp(at_least, -1, keepdim=True)  # E[d] = Σ P(d >= n)
-        return cls(log_pmf, log_longer, log_first, _from_next(_log_at_least(log_first)), True, table_of_row)
+        return cls(log_pmf, log_longer, log_first, _log_tails(log_first)[1], True, table_of_row)
 
     @property
     def differ(self) -> bool:
@@ -127,16 +126,53 @@ class Durations:
         return torch.logaddexp(self.log_first, self.log_first_longer)
 
 
-def _log_at_least(log_pmf: Tensor) -> Tensor:
-    """Return log P(d >= n) for n from 1 to D, in the shape of ``log_pmf (..., D)``."""
-    if log_pmf.dim() == 3 and log_pmf.numel() and float(finite(log_pmf.detach()).min()) > LEAST_LOG:
-        return log_pmf.flip(-1).exp().cumsum(-1).log().flip(-1)  # which takes less time, where nothing underflows
-    return log_pmf.flip(-1).logcumsumexp(-1).flip(-1)
+def _log_tails(log_pmf: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log P(d >= n) and log P(d > n) for n from 1 to D, each in the shape of ``log_pmf (..., D)``.
+
+    They are views of one array, without derivatives.
+    """
+    flipped = log_pmf.detach().flip(-1)
+    if log_pmf.dim() == 3 and log_pmf.numel() and float(finite(flipped).min()) > LEAST_LOG:
+        flipped.exp_().cumsum_(-1).log_()  # which takes less time, where nothing underflows
+    else:
+        flipped = flipped.logcumsumexp(-1)
+    tails = torch.nn.functional.pad(flipped.flip(-1), (0, 1), value=-torch.inf)
+    return tails[..., :-1], tails[..., 1:]
 
 
-def _from_next(at_least: Tensor) -> Tensor:
-    """Return log P(d > n) from log P(d >= n), each ``(..., D)`` for n from 1 to D; the last is -inf."""
-    return torch.cat([at_least[..., 1:], torch.full_like(at_least[..., :1], -torch.inf)], -1)
+@dataclass(frozen=True)
+class EndingTables:
+    """Log-probabilities of the durations of segments of one sequence of T steps, looked up where segments end.
+
+    Attributes:
+        of_later: a table of all segments but the first, ``(K, D)``, or R tables, ``(R, K, D)``.
+        of_first: the table of the first segment, ``(K, D)``.
+        of_step: which of R tables is that of segments that begin at each step, ``(T,)``; None if there is one table.
+    """
+
+    of_later: np.ndarray
+    of_first: np.ndarray
+    of_step: np.ndarray | None = None
+
+    def at(self, first_steps: np.ndarray) -> np.ndarray:
+        """Return the entries of segments of 1 .. m steps that end at one step, ``(m, K)``, shortest first.
+
+        ``first_steps`` has the first step of each, ``(m,)``.
+        """
+        m = len(first_steps)
+        if self.of_step is None:
+            entries: np.ndarray = self.of_later[:, :m].T.copy()
+        else:
+            entries = self.of_later[self.of_step[first_steps], :, np.arange(m)]
+        if first_steps[-1] == 0:
+            entries[-1] = self.of_first[:, m - 1]
+        return entries
+
+    def with_end(self, log_final: np.ndarray) -> EndingTables:
+        """Return the tables with log-probabilities of the end of the sequence after each state, ``(K,)``, added."""
+        return replace(
+            self, of_later=self.of_later + log_final[:, None], of_first=self.of_first + log_final[:, None]
+        )
 
 
 @dataclass(frozen=True)
@@ -207,19 +243,19 @@ class SemiMarkovTrellis:
         return self.packing.split(self.log_transitions)
 
     @property
-    def tables_of_each(self) -> list[tuple[np.ndarray, ...]]:
-        """Four tables of durations of each sequence, in the caller's order, as arrays.
-
-        They are the log-probabilities of a duration, ``(K, D)`` or ``(T, K, D)`` by first step, the same of the first
-        segment, ``(K, D)``, and those that each of these lasts at least as long.
-        """
-        d = self.durations
-        tables = (d.log_pmf, d.log_first, d.log_at_least, d.log_first_at_least)
-        if not d.differ:
-            return [tuple(table.cpu().numpy() for table in tables)] * self.packing.n_sequences
-        later, first = [table[d.table_of_row] for table in tables[::2]], [t[self.packing.rank] for t in tables[1::2]]
-        each = zip(*(self.packing.split(table) for table in later), *first, strict=True)
-        return [tuple(table.cpu().numpy() for table in (a, c, b, d)) for a, b, c, d in each]
+    def tables_of_each(self) -> list[tuple[EndingTables, EndingTables]]:
+        """Log-probabilities of a duration, and of lasting at least as long, of each sequence in the caller's order."""
+        d, rank, n = self.durations, self.packing.rank, self.packing.n_sequences
+        later = [table.cpu().numpy() for table in (d.log_pmf, d.log_at_least)]
+        if d.table_of_row is None:
+            first = [table.cpu().numpy() for table in (d.log_first, d.log_first_at_least)]
+            return [(EndingTables(later[0], first[0]), EndingTables(later[1], first[1]))] * n
+        of_steps = [table.cpu().numpy() for table in self.packing.split(d.table_of_row)]
+        firsts = [table[rank].cpu().numpy() for table in (d.log_first, d.log_first_at_least)]
+        return [
+            (EndingTables(later[0], pmf, of_step), EndingTables(later[1], at_least, of_step))
+            for pmf, at_least, of_step in zip(*firsts, of_steps, strict=True)
+        ]
 
     def products(self, *, is_backward: bool = False) -> Callable[[Tensor, int, int], Tensor]:
         """Return a function ``f(log_weights, low, high)`` that multiplies weights of states by transitions.
@@ -253,8 +289,8 @@ class SemiMarkovTrellis:
         def entries(t: int, columns: int, ranks: slice) -> list[Tensor]:
             lasted = torch.arange(columns - 1, -1, -1, device=of_row.device)
             entry = of_row[offsets[t - lasted] + every_rank[ranks]] * longest + lasted
-            found = side_by_side[entry].mT  # (m, G K, columns)
-            return list(found.split(n_states, 1))
+            found = side_by_side.index_select(0, entry.flatten()).view(*entry.shape, -1)  # (m, columns, G K)
+            return list(found.mT.split(n_states, 1))
 
         return entries
 
@@ -266,14 +302,29 @@ class SemiMarkovTrellis:
 
     @property
     def runs_compiled(self) -> bool:
-        """True if so few sequences run at each time that compiled loops are faster than tensor operations."""
-        n_times = len(self.packing.blocks)
-        return self.packing.n_frames <= n_times * MOST_SEQUENCES_COMPILED and not self.log_b.is_cuda and is_compiling()
+        """True if compiled loops are faster than tensor operations.
+
+        They are where few sequences run at each time, and where durations differ, because tensors would be filled with
+        a number for each step, state and duration.
+        """
+        are_few = self.packing.n_frames <= len(self.packing.blocks) * MOST_SEQUENCES_COMPILED
+        return (are_few or self.durations.differ) and not self.log_b.is_cuda and is_compiling()
 
     def stacked(self, *tables: Tensor) -> Tensor:
         """Return G tables of durations that fit into a sequence, ``(G, 1, K, D)``, or ``(G, R, K, D)`` if they differ."""
-        of_each = torch.stack(tables)[..., : self.shape[2]]
+        of_each = torch.stack([table[..., : self.shape[2]] for table in tables])
         return of_each if self.durations.differ else of_each.unsqueeze(1)
+
+    @cached_property
+    def longest_first(self) -> tuple[np.ndarray, np.ndarray]:
+        """The probabilities that a segment ends after d steps and that it lasts longer, and their logarithms.
+
+        Each is ``(2, R, K, D)``, the longest d first; R is 1 if durations do not differ.
+        """
+        d = self.durations
+        tables = [self.stacked(table)[0].numpy()[..., ::-1] for table in (d.log_pmf, d.log_longer)]
+        logs = np.stack(tables)
+        return torch.from_numpy(logs).exp().numpy(), logs
 
     @property
     def table_of_row(self) -> Tensor:
@@ -449,21 +500,6 @@ def of_first(table: Tensor, ranks: slice, t: int) -> Tensor:
     return table[..., t] if table.dim() == 2 else table[ranks, :, t]
 
 
-def log_of_ending(table: np.ndarray, first_table: np.ndarray, first_steps: np.ndarray) -> np.ndarray:
-    """Return the entries of segments of 1 .. m steps that end at one step, ``(m, K)``, shortest first.
-
-    Args:
-        table: ``log_pmf`` of one sequence of T steps or another table of its shape, ``(K, D)`` or ``(T, K, D)``.
-        first_table: the same of its first segment, ``(K, D)``.
-        first_steps: first step of each, ``(m,)``.
-    """
-    m = len(first_steps)
-    entries: np.ndarray = table[:, :m].T.copy() if table.ndim == 2 else table[first_steps, :, np.arange(m)]
-    if first_steps[-1] == 0:
-        entries[-1] = first_table[:, m - 1]
-    return entries
-
-
 @torch.no_grad()
 def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     """Run the forward pass in a hidden semi-Markov chain on all sequences side by side, step by step."""
@@ -521,11 +557,10 @@ def _forward_compiled(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     longest, d, packing = trellis.shape[2], trellis.durations, trellis.packing
     log_b, into = trellis.relative[0].contiguous(), trellis.matrices.mT
     results = [log_b.new_empty(log_b.shape) for _ in range(3)] + [log_b.new_empty(len(log_b))]
-    tables = trellis.stacked(d.log_pmf, d.log_longer).flip(3)
     first = trellis.stacked(d.log_first, d.log_first_longer)
-    given = [into, trellis.log_initial, tables.exp(), tables, trellis.table_of_row, first, log_b]
-    given += [packing.offsets, packing.lengths[packing.order]]
-    compiled_semi_markov.forward(_arrays(given), _arrays(results), LEAST_EXACT * longest)
+    given = [trellis.table_of_row, first, log_b, packing.offsets, packing.lengths[packing.order]]
+    chain = *_arrays([into, trellis.log_initial]), *trellis.longest_first
+    compiled_semi_markov.forward((*chain, *_arrays(given)), _arrays(results), LEAST_EXACT * longest)
     return _filtered(trellis, *results)
 
 
@@ -633,20 +668,15 @@ def _backward_compiled(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered)
     n_rows, n_first = (len(factors), packing.n_sequences) if d.differ else (0, 0)
     first_counts = factors.new_zeros(n_first, a.shape[-1], longest)
     of_rows = factors.new_zeros(3, n_rows, a.shape[-1])
-    pairs = (d.log_first, d.log_pmf), (d.log_first_longer, d.log_longer)
-    if d.table_of_row is None:
-        tables, longer = (torch.stack(each)[..., :longest] for each in pairs)
-        of_row = torch.ones(1, dtype=torch.int64)
-    else:  # a table of each first row, then the others
-        tables, longer = (torch.cat(each)[..., :longest] for each in pairs)
-        of_row = n_first + d.table_of_row
-        of_row[:n_first] = torch.arange(n_first)
-    tables = tables.flip(2)
-    given = [a, _log_at_end(trellis, filtered), tables.exp(), tables, longer, of_row, factors]
+    first = trellis.stacked(d.log_first)[0].flip(2)
+    longer = [table if d.differ else table[None] for table in (d.log_longer, d.log_first_longer)]
+    given = [a, _log_at_end(trellis, filtered), first.exp(), first, *longer, trellis.table_of_row, factors]
     given += [packing.offsets, packing.lengths[packing.order]]
     given += [filtered.log_start, filtered.log_ended, filtered.log_continues]
+    tables = tuple(table[0] for table in trellis.longest_first)
     results = [gamma, xi, counts, first_counts, cut_off, of_rows]
-    compiled_semi_markov.backward(_arrays(given), _arrays(results), LEAST_EXACT * longest, trellis.final is None)
+    is_cut_off = trellis.final is None
+    compiled_semi_markov.backward(tables, _arrays(given), _arrays(results), LEAST_EXACT * longest, is_cut_off)
     missing = d.log_pmf.shape[-1] - longest
     counts, first_counts, cut_off = (
         torch.nn.functional.pad(each, (0, missing)) for each in (counts.flip(2), first_counts.flip(2), cut_off)
@@ -864,11 +894,10 @@ def sample_paths(trellis: SemiMarkovTrellis, n: int, generator: torch.Generator)
     split = trellis.packing.split
     paths = []
     each = split(filtered.log_start), split(factor), trellis.log_matrices_of_each, trellis.tables_of_each
-    for starts, factors, log_a, (*tables, pmf, first), total in zip(*each, log_prob.tolist(), strict=True):
+    for starts, factors, log_a, (tables, at_end), total in zip(*each, log_prob.tolist(), strict=True):
         one = _Drawn(starts.cpu().numpy(), factors.cpu().numpy(), log_a.cpu().numpy())
-        at_end = [pmf, first]
         if trellis.final is not None:
-            at_end = [table + trellis.final.log().cpu().numpy()[:, None] for table in tables]
+            at_end = tables.with_end(trellis.final.log().cpu().numpy())
         is_drawn = total > -np.inf
         paths.append(np.stack([one.path(tables, at_end, generator, is_drawn=is_drawn) for _ in range(n)]))
     return paths, log_prob
@@ -899,19 +928,19 @@ class _Drawn:
 
     def path(
         self,
-        tables: list[np.ndarray],
-        at_end: list[np.ndarray],
+        tables: EndingTables,
+        at_end: EndingTables,
         generator: torch.Generator,
         *,
         is_drawn: bool,
     ) -> np.ndarray:
         stop, path = len(self.log_start), np.zeros(len(self.log_start), np.int64)
         n_states = self.log_a.shape[1]
-        (pmf, first), into = at_end, np.zeros(n_states)
+        pmf, into = at_end, np.zeros(n_states)
         while stop and is_drawn:
-            longest = min(stop, pmf.shape[-1])
+            longest = min(stop, pmf.of_first.shape[-1])
             first_steps = np.arange(stop - 1, stop - longest - 1, -1)  # first steps of segments of 1, 2, ... steps
-            of_durations = log_of_ending(pmf, first, first_steps)
+            of_durations = pmf.at(first_steps)
             weights = self.log_start[first_steps] + self.level[stop] - self.level[first_steps] + of_durations + into
             weights[self.n_zeros[first_steps] < self.n_zeros[stop]] = -np.inf
             shares = np.exp(weights - weights.max()).cumsum()
@@ -920,5 +949,5 @@ class _Drawn:
             duration, state = place // n_states + 1, place % n_states
             path[stop - duration : stop] = state
             stop -= duration
-            (pmf, first), into = tables, self.log_a[stop if len(self.log_a) > 1 else 0, :, state]
+            pmf, into = tables, self.log_a[stop if len(self.log_a) > 1 else 0, :, state]
         return path
