@@ -137,9 +137,6 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
         max_iter=5, n_init=1, observation=Categorical(0.1), length="given", **GIVEN
     ).fit(with_inputs(symbols())),
     "em of one": lambda: hmm(max_iter=8, n_init=2).fit(vectors()[:1]),
-    "semi-Markov with durations given inputs": lambda: made(
-        HSMM, 2, max_duration=9, max_iter=4, n_init=1, left_censored=True, input_effects__durations=True
-    ).fit(with_inputs(vectors()), sample_weight=[1, 2, 1, 2, 3]),
     "semi-Markov": lambda: HSMM(2, max_duration=9, max_iter=4, n_init=2).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "semi-Markov, stepwise": lambda: (
         HSMM(2, max_duration=9, algorithm="stepwise", training=ChainTraining(batches=3), max_iter=3)

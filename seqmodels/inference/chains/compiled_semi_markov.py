@@ -303,8 +303,9 @@ def backward(tables: Arrays, given: Arrays, results: Arrays, least: float, is_cu
             sequence; ``first_pmf`` and ``log_first`` (1, K, D) or (n, K, D) by rank, those of first segments;
             ``log_longer`` and ``log_first_longer``, of the shapes of ``pmf`` and ``first_pmf``, the log-probability of
             lasting more steps, the shortest first; ``of_row`` (N,), which table is that of segments that begin at each
-            row, or (1,) for all rows; ``factors`` (N, K), log-densities less the log-probability of their step; ``offsets`` and ``lengths`` as in ``forward``; and
-            ``log_start``, ``log_ended`` and ``log_continues``, the results of ``forward``.
+            row, or (1,) for all rows; ``factors`` (N, K), log-densities less the log-probability of their step;
+            ``offsets`` and ``lengths`` as in ``forward``; and ``log_start``, ``log_ended`` and ``log_continues``, the
+            results of ``forward``.
         results: ``gamma``, the field of ``SemiMarkovPosterior``; ``xi`` (1, K, K), or (N, K, K) with one for the
             transitions into each row; ``counts`` (2, K, D), the expected number of segments of each duration, the
             longest first; ``first_counts`` (n, K, D), those of first segments by rank if durations differ; ``cut_off``

@@ -20,7 +20,7 @@ Transitions and durations may differ from step to step: then those of a segment 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -55,8 +55,8 @@ class Durations:
         log_first_longer: ``log_longer`` of the number of steps that are left of the first segment, in the shape of
             ``log_first``.
         is_left_censored: True if the first segment of a sequence may have begun before the sequence.
-        table_of_row: which of the R tables is that of a segment that begins at each of N packed rows, ``(N,)``; None if the
-            distributions are the same for all segments.
+        table_of_row: which of the R tables is that of a segment that begins at each of N packed rows, ``(N,)``; None if
+            the distributions are the same for all segments.
     """
 
     log_pmf: Tensor
@@ -109,7 +109,7 @@ class Durations:
             inputs: inputs of each step, ``(N, U)``.
             n_sequences: number of sequences, whose first steps are the first of the N steps.
         """
-        # Rows that differ only where all slopes are zero have one table, unless its derivatives by the slopes are needed.
+        # Rows that differ only where all slopes are zero have one table, unless derivatives by slopes are needed.
         is_read = (slopes != 0).any(0) | slopes.requires_grad
         rows, table = distinct_rows(inputs[:, is_read])
         log_pmf = log_durations(self.log_pmf, slopes, inputs[rows])
@@ -170,9 +170,7 @@ class EndingTables:
 
     def with_end(self, log_final: np.ndarray) -> EndingTables:
         """Return the tables with log-probabilities of the end of the sequence after each state, ``(K,)``, added."""
-        return replace(
-            self, of_later=self.of_later + log_final[:, None], of_first=self.of_first + log_final[:, None]
-        )
+        return replace(self, of_later=self.of_later + log_final[:, None], of_first=self.of_first + log_final[:, None])
 
 
 @dataclass(frozen=True)
@@ -270,7 +268,7 @@ class SemiMarkovTrellis:
         return lambda log_weights, low, high: torch.logsumexp(log_weights[:, :, None] + log_a[low:high], 1)
 
     def entries_of_open(self, *tables: Tensor) -> Callable[[int, int, slice], list[Tensor]]:
-        """Return a function ``f(t, columns, ranks)`` that looks up tables of durations for segments whose last step is t.
+        """Return a function ``f(t, columns, ranks)`` that looks up durations of segments whose last step is t.
 
         The function returns the entries of durations up to ``columns``, the shortest last, from each table, ``(K,
         columns)``. They are ``(m, K, columns)``, of the m sequences at ``ranks``, if durations differ.
@@ -311,7 +309,7 @@ class SemiMarkovTrellis:
         return (are_few or self.durations.differ) and not self.log_b.is_cuda and is_compiling()
 
     def stacked(self, *tables: Tensor) -> Tensor:
-        """Return G tables of durations that fit into a sequence, ``(G, 1, K, D)``, or ``(G, R, K, D)`` if they differ."""
+        """Return G tables of durations that fit into a sequence, ``(G, 1, K, D)``, or ``(G, R, K, D)``."""
         of_each = torch.stack([table[..., : self.shape[2]] for table in tables])
         return of_each if self.durations.differ else of_each.unsqueeze(1)
 
@@ -835,7 +833,7 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
 def _best_compiled(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]:
     from seqmodels.inference.chains import compiled_semi_markov
 
-    longest, d, packed = trellis.shape[2], trellis.durations, trellis.packing.arrays
+    d, packed = trellis.durations, trellis.packing.arrays
     log_b, peaks = trellis.relative
     log_final = log_b.new_zeros(log_b.shape[1]) if trellis.final is None else trellis.final.log()
     tables = trellis.stacked(d.log_pmf, d.log_at_least)

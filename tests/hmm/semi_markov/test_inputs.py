@@ -467,20 +467,3 @@ def test_tables_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.Monk
     monkeypatch.setattr("seqmodels.common.main_memory.main_memory", lambda: 1000.0)
     with pytest.raises(ValueError, match=r"durations of 6 steps that depend on inputs would take .* smaller max_dur"):
         model.log_prob(X)
-
-
-@pytest.mark.parametrize("algorithm", ["em", "stepwise"])
-def test_a_fit_with_slopes_of_durations_goes_on_from_its_checkpoint(algorithm: str, tmp_path: Path) -> None:
-    X, path = given((20, 1, 15), 7), str(tmp_path / "run")
-    options: dict[str, Any] = {**CHOSEN, "left_censored": True, "input_effects__durations": True, "algorithm": algorithm}
-
-    def fitted(max_iter: int, **training: Any) -> HSMM:
-        return made(HSMM, 3, **options, max_iter=max_iter).set_params(**training).fit(X)
-
-    straight = fitted(4)
-    half = fitted(2, training__checkpoint=path)
-    resumed = fitted(4, training__resume_from=path)
-    assert not np.allclose(half.duration_slopes_, straight.duration_slopes_, rtol=1e-6)
-    assert_allclose(resumed.duration_slopes_, straight.duration_slopes_, rtol=1e-10)
-    assert_allclose(resumed.parameters_.table, straight.parameters_.table, rtol=1e-10)
-    assert_allclose(resumed.history_["objective"], straight.history_["objective"], rtol=1e-12)

@@ -201,7 +201,12 @@ def trellis_of(chains: list[Chain], log_b: list[Array]) -> SemiMarkovTrellis:
     durations, final = chains[0].durations, chains[0].final
     if chains[0].pmf.ndim == 3:
         log_pmf = packing.pack(torch.from_numpy(np.log(np.concatenate([chain.pmf for chain in chains]))))
-        durations = Durations.of(log_pmf, left_censored=chains[0].left_censored, table_of_row=torch.arange(len(log_pmf)), n_sequences=len(chains))
+        durations = Durations.of(
+            log_pmf,
+            left_censored=chains[0].left_censored,
+            table_of_row=torch.arange(len(log_pmf)),
+            n_sequences=len(chains),
+        )
     mean = torch.from_numpy(random_chain(3).transition)
     of_chain = (initial, mean, None if final is None else torch.from_numpy(final), durations)
     return SemiMarkovTrellis(*of_chain, packed, packing, log_a)
