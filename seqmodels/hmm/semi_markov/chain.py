@@ -196,7 +196,7 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int, inputs: Tensor | None = None
     ) -> StatesAhead:
         assert isinstance(emission, SegmentEmission), "of this chain"
-        log_pmf = emission.durations_given_inputs(parameters, None if inputs is None else inputs[1:], 1).log_pmf
+        log_pmf = emission.durations_given_inputs(parameters, None if inputs is None else inputs[1:], 1).log_pmf_of_rows
         log_pmf = log_pmf.expand(k, *log_pmf.shape[-2:])
         log_a = self.log_transitions_ahead(parameters, inputs)
         log_joint, first = log_states_ahead(log_belief, parameters.transition, log_pmf, k, log_a)
@@ -358,7 +358,7 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
             inputs: standardised inputs of the steps, ``(N, U)``.
         """
         assert isinstance(emission, SegmentEmission), "of this chain"
-        durations = emission.durations_given_inputs(parameters, inputs, 0).log_pmf.exp()
+        durations = emission.durations_given_inputs(parameters, inputs, 0).log_pmf_of_rows.exp()
         means = durations @ torch.arange(1.0, durations.shape[-1] + 1, dtype=durations.dtype)
         return means.expand(len(inputs), -1)
 

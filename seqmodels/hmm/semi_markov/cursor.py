@@ -91,7 +91,7 @@ class HSMMCursor(ChainCursor[SegmentState]):
             else:
                 log_a = log_transitions(p.transition, p.transition_slopes, inputs)  # (n, K, K)
                 starts = torch.logsumexp(state.log_ended.unsqueeze(2) + log_a, 1)
-            predicted = torch.logaddexp(state.log_going_on, starts.unsqueeze(-1) + durations.log_pmf)
+            predicted = torch.logaddexp(state.log_going_on, starts.unsqueeze(-1) + durations.log_pmf_of_rows)
         return replace(state, log_predicted=predicted, inputs=inputs)
 
     def unseen(self, state: SegmentState) -> SegmentState | None:

@@ -29,7 +29,7 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.duration_regression import DurationRegression
 from seqmodels.hmm.semi_markov.durations import DurationFamily
 from seqmodels.inference.chains.densities import Densities, clamped
-from seqmodels.inference.chains.given_inputs import log_transitions
+from seqmodels.inference.chains.given_inputs import distinct_rows, log_transitions
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.inference.chains.semi_markov import (
@@ -250,7 +250,8 @@ class SegmentEmission(Emission):
         group = torch.arange(len(table)) if c is None else c.durations.group
         # Rows of the same inputs count together; there are few where inputs are the same at all steps of a sequence.
         rows = torch.cat([design, is_biased[:, None].to(design)], 1)
-        rows, number = torch.unique(rows, dim=0, return_inverse=True)
+        at, number = distinct_rows(rows)
+        rows = rows[at]
         design, is_biased = rows[:, :-1], rows[:, -1] > 0
         n, steps = (each.new_zeros(len(rows), each.shape[1]).index_add_(0, number, each) for each in (n, steps))
         for k in self.has_free_durations(len(table)).nonzero()[:, 0].tolist():
@@ -417,7 +418,9 @@ def _with_durations(
     """
     counts, d, first = posterior.durations, trellis.durations, {}
     if d.is_left_censored:
-        in_full = _full_durations_of_first(posterior.first_durations, d.log_pmf[: trellis.packing.n_sequences])
+        assert d.table_of_row is not None, "durations depend on inputs"
+        of_first = d.log_pmf[d.table_of_row[: trellis.packing.n_sequences]]
+        in_full = _full_durations_of_first(posterior.first_durations, of_first)
         counts, by_sequence = counts + in_full.sum(0), in_full[trellis.packing.rank]
         later = torch.arange(in_full.shape[-1], dtype=in_full.dtype, device=in_full.device)
         first = {

@@ -213,7 +213,7 @@ class HSMM(HiddenChainModel):
         u = self._encoded_inputs(self.parameters_.duration_slopes, inputs, "durations depend", "durations_")
         emission = self._emission
         assert isinstance(emission, SegmentEmission), "of this model"
-        return emission.durations_given_inputs(self.parameters_, u, len(u)).log_pmf.exp().numpy()
+        return emission.durations_given_inputs(self.parameters_, u, len(u)).log_pmf_of_rows.exp().numpy()
 
     @classmethod
     @checked

@@ -171,25 +171,25 @@ def forward(given: Arrays, results: Arrays, least: float) -> None:
 
     Args:
         given: ``matrices`` (2, 1, K, K), the transposed transition and its logarithm, or (2, N, K, K) with one for each
-            row; ``log_initial`` (n, K) by rank; ``pmf`` and ``log_pmf`` (2, 1, K, D), the probabilities that a segment
-            ends after d steps and that it lasts longer, the longest first, or (2, N, K, D) of those whose last step is
-            each row; ``log_first`` (2, 1, K, D) or (2, n, K, D) by rank, the same for the first segment, the shortest
-            first; ``log_b`` (N, K) in packed rows; ``offsets`` (T + 1,), the first row of
-            each time; ``lengths`` (n,) by rank (longest first).
+            row; ``log_initial`` (n, K) by rank; ``pmf`` and ``log_pmf`` (2, R, K, D), R tables of the probabilities
+            that a segment ends after d steps and that it lasts longer, the longest first; ``of_row`` (N,), which table
+            is that of segments that begin at each row, or (1,) for all rows; ``log_first`` (2, 1, K, D) or (2, n, K, D)
+            by rank, the same for the first segment, the shortest first; ``log_b`` (N, K) in packed rows; ``offsets``
+            (T + 1,), the first row of each time; ``lengths`` (n,) by rank (longest first).
         results: ``log_start``, ``log_ended``, ``log_continues`` and ``log_scale``, the fields of
             ``SemiMarkovFiltered``, which are filled.
         least: smallest product that is trusted in scaled numbers; a smaller one is computed from logarithms.
     """
-    matrices, log_initial, pmf, log_pmf, log_first, log_b, offsets, lengths = given
+    matrices, log_initial, pmf, log_pmf, of_row, log_first, log_b, offsets, lengths = given
     log_start, log_ended, log_continues, log_scale = results
     K, D = pmf.shape[2], pmf.shape[3]
     log_weights, weights = np.empty((K, D + max(D, COLUMNS))), np.empty((K, D + max(D, COLUMNS)))
     level, reference, first = np.empty(K), np.empty(K), np.empty(K)
     differs, into, log_into = matrices.shape[1] > 1, matrices[0, 0], matrices[1, 0]
-    durations_differ = pmf.shape[1] > 1
+    tables, entries = np.zeros(D, np.int64), np.empty((2, D))
     for rank in range(len(lengths)):
         of_first = log_first[:, rank if log_first.shape[1] > 1 else 0]
-        stop, before = 0, 0
+        stop, before, g, n_alike = 0, 0, of_row[0], 0
         for k in range(K):
             level[k], reference[k], first[k] = 0.0, -np.inf, log_initial[rank, k]
         for t in range(lengths[rank]):
@@ -199,18 +199,30 @@ def forward(given: Arrays, results: Arrays, least: float) -> None:
                     into, log_into = matrices[0, row], matrices[1, row]
                 _step(log_ended[before], into, log_into, least, log_start[row])
                 stop = _begin(log_start[row], stop, D, log_weights, weights, level, reference)
+                n_alike, g = _of_newest(of_row, row, g, n_alike)
             else:
                 for k in range(K):
                     log_start[row, k] = first[k]
-            low = max(0, stop - D)
+            low, total = max(0, stop - D), -np.inf
             _multiply(log_b[row], low, stop, log_weights, weights, level)
-            total, g = -np.inf, row if durations_differ else 0
+            is_one_table = n_alike >= stop - low
+            if not is_one_table:
+                for lasted in range(stop - low):
+                    tables[D - 1 - lasted] = of_row[offsets[t - lasted] + rank]
             for k in range(K):
                 first[k] += log_b[row, k]
                 for which in range(2):
                     value = first[k] + of_first[which, k, t] if t < D else -np.inf
                     if stop > 0:
                         table, log_table = pmf[which, g, k], log_pmf[which, g, k]
+                        if not is_one_table:
+                            table, log_table = entries[0], entries[1]
+                            oldest = D - (stop - low)
+                            for c in range(oldest, D):
+                                table[c] = pmf[which, tables[c], k, c]
+                            if _product(weights[k, low:stop], table[oldest:]) <= least:  # else no logarithm is read
+                                for c in range(oldest, D):
+                                    log_table[c] = log_pmf[which, tables[c], k, c]
                         of_open = _log_product(
                             log_weights[k], weights[k], low, stop, table, log_table, reference, k, least
                         )
@@ -228,6 +240,19 @@ def forward(given: Arrays, results: Arrays, least: float) -> None:
                     level[k] -= total
                     first[k] -= total
             before = row
+
+
+@compiled(inner=True)
+def _of_newest(of_row: np.ndarray, row: int, g: int, n_alike: int) -> tuple[int, int]:
+    """Return how many of the newest segments have the same table of durations after one begins at ``row``, and which.
+
+    Args:
+        of_row: which table is that of segments that begin at each row, ``(N,)``, or ``(1,)`` for all rows.
+        row: the row.
+        g, n_alike: the table of the newest segment before, and how many have it.
+    """
+    newest = of_row[row if len(of_row) > 1 else 0]
+    return (n_alike + 1 if newest == g else 1), newest
 
 
 @compiled(inner=True)
@@ -268,17 +293,19 @@ def _log_product(
 
 
 @compiled
-def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> None:
+def backward(tables: Arrays, given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> None:
     """Run the backward pass of a hidden semi-Markov chain on all sequences, one after the other.
 
     Args:
+        tables: ``pmf`` and ``log_pmf`` (R, K, D), R tables of durations, the longest first.
         given: ``matrices`` (2, 1, K, K), the transition and its logarithm, or (2, N, K, K) with one for the transitions
             into each row; ``at_end`` (n, K) by rank (longest first), the log-weight of a segment that ends with the
-            sequence; ``pmf`` and ``log_pmf`` (2, 1, K, D) of all segments and of first segments, the longest first, or
-            (1, N, K, D) of segments that begin at each row; ``log_longer``, of the same shape, the log-probability of
-            lasting more steps, the shortest first; ``factors`` (N, K),
-            log-densities less the log-probability of their step; ``offsets`` and ``lengths`` as in ``forward``; and
-            ``log_start``, ``log_ended`` and ``log_continues``, the results of ``forward``.
+            sequence; ``first_pmf`` and ``log_first`` (1, K, D) or (n, K, D) by rank, those of first segments;
+            ``log_longer`` and ``log_first_longer``, of the shapes of ``pmf`` and ``first_pmf``, the log-probability of
+            lasting more steps, the shortest first; ``of_row`` (N,), which table is that of segments that begin at each
+            row, or (1,) for all rows; ``factors`` (N, K), log-densities less the log-probability of their step;
+            ``offsets`` and ``lengths`` as in ``forward``; and ``log_start``, ``log_ended`` and ``log_continues``, the
+            results of ``forward``.
         results: ``gamma``, the field of ``SemiMarkovPosterior``; ``xi`` (1, K, K), or (N, K, K) with one for the
             transitions into each row; ``counts`` (2, K, D), the expected number of segments of each duration, the
             longest first; ``first_counts`` (n, K, D), those of first segments by rank if durations differ; ``cut_off``
@@ -288,16 +315,18 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
         least: smallest product that is trusted in scaled numbers; a smaller one is computed from logarithms.
         is_cut_off: True if the last segment of a sequence may go on after its end.
     """
-    matrices, at_end, pmf, log_pmf, log_longer, factors, offsets, lengths, log_start, log_ended, log_continues = given
+    matrices, at_end, first_pmf, log_first, log_longer, log_first_longer, of_row, factors, offsets = given[:9]
+    lengths, log_start, log_ended, log_continues = given[9:]
+    pmf, log_pmf = tables
     gamma, xi, counts, first_counts, cut_off, of_rows = results
-    K, D = pmf.shape[2], pmf.shape[3]
+    K, D = pmf.shape[1], pmf.shape[2]
     log_weights, weights = np.empty((K, D + max(D, COLUMNS))), np.empty((K, D + max(D, COLUMNS)))
     level, reference, to_end = np.empty(K), np.empty(K), np.empty(K)
     later, log_beta = np.empty(K), np.empty(K)
     begun, after = np.empty(K), np.empty(K)
     in_scale = np.zeros((2, K, D))  # counts over their probabilities
     differs, a, log_a, moves = matrices.shape[1] > 1, matrices[0, 0], matrices[1, 0], xi[0]
-    durations_differ = len(pmf) == 1
+    durations_differ = len(first_counts) > 0
     for rank in range(len(lengths)):
         stop = 0
         for k in range(K):
@@ -305,7 +334,11 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
         for t in range(lengths[rank] - 1, -1, -1):
             row, left = offsets[t] + rank, lengths[rank] - t
             which = 1 if t == 0 else 0
-            kind, g = (0, row) if durations_differ else (which, 0)
+            g = of_row[row if durations_differ else 0]
+            of_begins = pmf[g], log_pmf[g], log_longer[g]
+            if t == 0:
+                g = rank if durations_differ else 0
+                of_begins = first_pmf[g], log_first[g], log_first_longer[g]
             if left == 1:
                 for k in range(K):
                     log_beta[k] = at_end[rank, k]
@@ -331,12 +364,12 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
             _multiply(factors[row], low, stop, log_weights, weights, level)
             for k in range(K):
                 to_end[k] += factors[row, k]
-                table, log_table = pmf[kind, g, k], log_pmf[kind, g, k]
+                table, log_table = of_begins[0][k], of_begins[1][k]
                 value = level[k] + _log_product(
                     log_weights[k], weights[k], low, stop, table, log_table, reference, k, least
                 )
                 if left <= D:
-                    beyond = to_end[k] + log_longer[kind, g, k, left - 1]
+                    beyond = to_end[k] + of_begins[2][k, left - 1]
                     if durations_differ:
                         of_rows[2, row, k] = np.exp(log_start[row, k] + beyond)
                     else:
@@ -365,7 +398,7 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
     for which in range(0 if durations_differ else 2):
         for k in range(K):
             for c in range(D):
-                counts[which, k, c] += in_scale[which, k, c] * pmf[which, 0, k, c]
+                counts[which, k, c] += in_scale[which, k, c] * (first_pmf if which else pmf)[0, k, c]
 
 
 @compiled
@@ -425,23 +458,24 @@ def best_segments(given: Arrays, results: Arrays) -> None:
     Args:
         given: ``log_a`` (1, K, K), log-probabilities of transitions, or (N, K, K) of those into each row;
             ``log_initial`` (n, K), those of the first segment's state by rank; ``log_final`` (K,), those of the end;
-            ``log_pmf`` (2, 1, K, D), log-probabilities of a duration and of lasting at least as long, the shortest
-            first, or (2, N, K, D) of segments whose last step is each row; ``log_first`` (2, 1, K, D) or (2, n, K, D)
-            by rank, the same for the first segment; ``log_b`` (N, K) in packed rows; ``offsets`` (T +
-            1,), the first row of each time; ``lengths`` (n,) by rank (longest first); and ``firsts`` (n,), where each
-            path begins.
+            ``log_pmf`` (2, R, K, D), R tables of log-probabilities of a duration and of lasting at least as long, the
+            shortest first; ``of_row`` (N,), which table is that of segments that begin at each row, or (1,) for all
+            rows; ``log_first`` (2, 1, K, D) or (2, n, K, D) by rank, the same for the first segment; ``log_b`` (N, K)
+            in packed rows; ``offsets`` (T + 1,), the first row of each time; ``lengths`` (n,) by rank (longest first);
+            and ``firsts`` (n,), where each path begins.
         results: arrays to fill: ``path`` (N,), one sequence after the other; ``best`` (n,) nats by rank; the buffers
             ``lasted`` (N, K), the duration of the best segment that ends in each row and state, and ``state_before``
             (N, K), the state before the best segment that begins in it. The last array, ``is_cut_off`` (1,), is read:
             True if the last segment may go on after the end.
     """
-    log_a, log_initial, log_final, log_pmf, log_first, log_b, offsets, lengths, firsts = given
+    log_a, log_initial, log_final, log_pmf, of_row, log_first, log_b, offsets, lengths, firsts = given
     path, best, lasted, state_before, is_cut_off = results
     K, D = log_pmf.shape[2], log_pmf.shape[3]
     width = D + max(D, COLUMNS)
     weights, level, first, ended = np.empty((K, width)), np.empty(K), np.empty(K), np.empty(K)
+    tables, entries = np.zeros(D, np.int64), np.empty(D)
     for rank in range(len(lengths)):
-        n_steps, stop, last_state, last_lasted = lengths[rank], 0, 0, 1
+        n_steps, stop, last_state, last_lasted, g, n_alike = lengths[rank], 0, 0, 1, of_row[0], 0
         best[rank] = -np.inf
         of_first = log_first[:, rank if log_first.shape[1] > 1 else 0]
         for k in range(K):
@@ -463,8 +497,12 @@ def best_segments(given: Arrays, results: Arrays) -> None:
                             start, state = ended[i] + into[i, j], i
                     weights[j, stop], state_before[row, j] = start - level[j], state
                 stop += 1
+                n_alike, g = _of_newest(of_row, row, g, n_alike)
             low, is_last = max(0, stop - D), t == n_steps - 1
-            tables = log_pmf[:, row if log_pmf.shape[1] > 1 else 0]
+            is_one_table = n_alike >= stop - low
+            if not is_one_table:
+                for d in range(stop - low):
+                    tables[d] = of_row[offsets[t - d] + rank]
             for k in range(K):
                 if log_b[row, k] == -np.inf:
                     for c in range(low, stop):
@@ -474,9 +512,13 @@ def best_segments(given: Arrays, results: Arrays) -> None:
                 first[k] += log_b[row, k]
                 for which in range(2 if is_last and is_cut_off[0] else 1):
                     score, duration = first[k] + of_first[which, k, t] if t < D else -np.inf, t + 1
-                    top, column = -np.inf, low
+                    top, column, table = -np.inf, low, log_pmf[which, g, k]
+                    if not is_one_table:
+                        table = entries
+                        for d in range(stop - low):
+                            table[d] = log_pmf[which, tables[d], k, d]
                     for c in range(low, stop):
-                        value = weights[k, c] + tables[which, k, stop - 1 - c]
+                        value = weights[k, c] + table[stop - 1 - c]
                         if value > top:
                             top, column = value, c
                     if top + level[k] > score:

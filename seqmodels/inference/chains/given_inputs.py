@@ -53,6 +53,25 @@ def log_initial(initial: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
     return torch.log_softmax(safe_log(initial.to(slopes)) + inputs.to(slopes) @ slopes.T, -1)
 
 
+def distinct_rows(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where each of R distinct rows of ``values (N, F)`` is found, ``(R,)``, and its number for each, ``(N,)``.
+
+    The distinct rows are in lexicographic order.
+
+    >>> distinct_rows(torch.tensor([[2.0], [1.0], [2.0]]))
+    (tensor([1, 0]), tensor([1, 0, 1]))
+    """
+    order = torch.arange(len(values), device=values.device)
+    for column in reversed(values.unbind(1)):
+        order = order[column[order].argsort(stable=True)]
+    in_order = values[order]
+    is_new = torch.ones_like(order, dtype=torch.bool)
+    is_new[1:] = (in_order[1:] != in_order[:-1]).any(1)
+    number = torch.empty_like(order)
+    number[order] = is_new.cumsum(0) - 1
+    return order[is_new], number
+
+
 def log_durations(log_pmf: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
     """Return log-probabilities of the durations of segments that begin at each of N steps, ``(N, K, D)``.
 
@@ -70,4 +89,4 @@ def log_durations(log_pmf: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
     """
     tilts = inputs.to(slopes) @ slopes.T  # (N, K)
     later = torch.arange(log_pmf.shape[1], dtype=slopes.dtype, device=slopes.device)
-    return torch.log_softmax(log_pmf + tilts.unsqueeze(-1) * later, -1)
+    return torch.log_softmax((tilts.unsqueeze(-1) * later).add_(log_pmf), -1)

@@ -20,8 +20,8 @@ Transitions and durations may differ from step to step: then those of a segment 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import is_compiling
-from seqmodels.inference.chains.given_inputs import log_durations
+from seqmodels.inference.chains.given_inputs import distinct_rows, log_durations
 from seqmodels.inference.chains.log_space import LogProduct
 from seqmodels.inference.chains.log_weights import finite, relative_to_largest
 from seqmodels.inference.chains.packing import Packing
@@ -47,8 +47,7 @@ class Durations:
     They are the same for all segments, or differ by the segment's first step.
 
     Attributes:
-        log_pmf: log p(d) of d = 1 .. D steps, ``(K, D)``, or of a segment that begins at each of N packed rows,
-            ``(N, K, D)``.
+        log_pmf: log p(d) of d = 1 .. D steps, ``(K, D)``, or R tables of them, ``(R, K, D)``.
         log_longer: log p(more than d steps), in the shape of ``log_pmf``.
         log_first: ``log_pmf`` of the number of steps that are left of the first segment, ``(K, D)``, or of each of n
             sequences by rank (longest first), ``(n, K, D)``; it differs if that segment may have begun before the
@@ -56,6 +55,8 @@ class Durations:
         log_first_longer: ``log_longer`` of the number of steps that are left of the first segment, in the shape of
             ``log_first``.
         is_left_censored: True if the first segment of a sequence may have begun before the sequence.
+        table_of_row: which of the R tables is that of a segment that begins at each of N packed rows, ``(N,)``; None if
+            the distributions are the same for all segments.
     """
 
     log_pmf: Tensor
@@ -63,33 +64,41 @@ class Durations:
     log_first: Tensor
     log_first_longer: Tensor
     is_left_censored: bool = False
+    table_of_row: Tensor | None = None
 
     @classmethod
-    def of(cls, log_pmf: Tensor, *, left_censored: bool = False, n_sequences: int = 0) -> Durations:
+    def of(
+        cls, log_pmf: Tensor, *, left_censored: bool = False, table_of_row: Tensor | None = None, n_sequences: int = 0
+    ) -> Durations:
         """Return the distributions of durations with the given log-probabilities.
 
         Args:
-            log_pmf: log p(d) in nats, ``(K, D)``, or of segments that begin at each of N packed rows, ``(N, K, D)``;
-                the probabilities of all d sum to one.
+            log_pmf: log p(d) in nats, ``(K, D)``, or R tables of them, ``(R, K, D)``; the probabilities of all d sum to
+                one.
             left_censored: True if the sequence is cut out of a process that had gone on for long: the probability that
                 r steps of the first segment are left is then ``P(d >= r) / E[d]``. False if the first segment begins
                 with the sequence.
+            table_of_row: which of R tables is that of segments that begin at each of N packed rows, ``(N,)``.
             n_sequences: number of sequences, whose first steps are the first of the N rows; read only if there are N.
         """
         log_pmf = log_pmf.double()
-        at_least = _log_at_least(log_pmf)
-        log_longer = _from_next(at_least)
-        of_first = slice(n_sequences if log_pmf.dim() == 3 else None)
+        at_least, log_longer = _log_tails(log_pmf)
+        of_first = slice(None) if table_of_row is None else table_of_row[:n_sequences]
         if not left_censored:
-            return cls(log_pmf, log_longer, log_pmf[of_first], log_longer[of_first])
+            return cls(log_pmf, log_longer, log_pmf[of_first], log_longer[of_first], table_of_row=table_of_row)
         at_least = at_least[of_first]
         log_first = at_least - torch.logsumexp(at_least, -1, keepdim=True)  # E[d] = Σ P(d >= n)
-        return cls(log_pmf, log_longer, log_first, _from_next(_log_at_least(log_first)), is_left_censored=True)
+        return cls(log_pmf, log_longer, log_first, _log_tails(log_first)[1], True, table_of_row)
 
     @property
     def differ(self) -> bool:
         """True if the distribution of a segment's duration differs by the segment's first step."""
-        return self.log_pmf.dim() == 3
+        return self.table_of_row is not None
+
+    @property
+    def log_pmf_of_rows(self) -> Tensor:
+        """The log-probabilities of durations, ``(K, D)``, or of segments that begin at each row, ``(N, K, D)``."""
+        return self.log_pmf if self.table_of_row is None else self.log_pmf[self.table_of_row]
 
     def given_inputs(self, slopes: Tensor, inputs: Tensor, n_sequences: int) -> Durations:
         """Return the distributions of segments that begin at N steps with given inputs, of which these are at zero.
@@ -100,28 +109,11 @@ class Durations:
             inputs: inputs of each step, ``(N, U)``.
             n_sequences: number of sequences, whose first steps are the first of the N steps.
         """
-        log_pmf = log_durations(self.log_pmf, slopes, inputs)
-        return Durations.of(log_pmf, left_censored=self.is_left_censored, n_sequences=n_sequences)
-
-    def by_last_step(self, tables: Sequence[Tensor], packing: Packing, longest: int) -> Tensor:
-        """Return G tables of durations 1 .. ``longest`` by the last step of a segment, ``(G, 1, K, longest)``.
-
-        They are ``(G, N, K, longest)`` if durations differ: entry d of a row is that of the segment whose d-th step the
-        row is. Entries of segments that would have begun before the sequence are arbitrary.
-
-        Args:
-            tables: ``log_pmf``, ``log_longer`` or other tables of their shape.
-            packing: packing of the N rows.
-            longest: longest duration that is read.
-        """
-        if not self.differ:
-            return torch.stack(list(tables))[:, None, :, :longest]
-        n_states, n_durations = self.log_pmf.shape[1:]
-        lasted, states = (torch.arange(n, device=self.log_pmf.device) for n in (longest, n_states))
-        rank = torch.arange(packing.n_frames, device=lasted.device) - packing.offsets[packing.time]
-        begin = packing.offsets[(packing.time[:, None] - lasted).clamp(min=0)] + rank[:, None]  # (N, longest)
-        entry = begin[:, None, :] * (n_states * n_durations) + (states[:, None] * n_durations + lasted)
-        return torch.stack([table.take(entry) for table in tables])
+        # Rows that differ only where all slopes are zero have one table, unless derivatives by slopes are needed.
+        is_read = (slopes != 0).any(0) | slopes.requires_grad
+        rows, table = distinct_rows(inputs[:, is_read])
+        log_pmf = log_durations(self.log_pmf, slopes, inputs[rows])
+        return Durations.of(log_pmf, left_censored=self.is_left_censored, table_of_row=table, n_sequences=n_sequences)
 
     @property
     def log_at_least(self) -> Tensor:
@@ -134,16 +126,51 @@ class Durations:
         return torch.logaddexp(self.log_first, self.log_first_longer)
 
 
-def _log_at_least(log_pmf: Tensor) -> Tensor:
-    """Return log P(d >= n) for n from 1 to D, in the shape of ``log_pmf (..., D)``."""
-    if log_pmf.dim() == 3 and log_pmf.numel() and float(finite(log_pmf.detach()).min()) > LEAST_LOG:
-        return log_pmf.flip(-1).exp().cumsum(-1).log().flip(-1)  # which takes less time, where nothing underflows
-    return log_pmf.flip(-1).logcumsumexp(-1).flip(-1)
+def _log_tails(log_pmf: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log P(d >= n) and log P(d > n) for n from 1 to D, each in the shape of ``log_pmf (..., D)``.
+
+    They are views of one array, without derivatives.
+    """
+    flipped = log_pmf.detach().flip(-1)
+    if log_pmf.dim() == 3 and log_pmf.numel() and float(finite(flipped).min()) > LEAST_LOG:
+        flipped.exp_().cumsum_(-1).log_()  # which takes less time, where nothing underflows
+    else:
+        flipped = flipped.logcumsumexp(-1)
+    tails = torch.nn.functional.pad(flipped.flip(-1), (0, 1), value=-torch.inf)
+    return tails[..., :-1], tails[..., 1:]
 
 
-def _from_next(at_least: Tensor) -> Tensor:
-    """Return log P(d > n) from log P(d >= n), each ``(..., D)`` for n from 1 to D; the last is -inf."""
-    return torch.cat([at_least[..., 1:], torch.full_like(at_least[..., :1], -torch.inf)], -1)
+@dataclass(frozen=True)
+class EndingTables:
+    """Log-probabilities of the durations of segments of one sequence of T steps, looked up where segments end.
+
+    Attributes:
+        of_later: a table of all segments but the first, ``(K, D)``, or R tables, ``(R, K, D)``.
+        of_first: the table of the first segment, ``(K, D)``.
+        of_step: which of R tables is that of segments that begin at each step, ``(T,)``; None if there is one table.
+    """
+
+    of_later: np.ndarray
+    of_first: np.ndarray
+    of_step: np.ndarray | None = None
+
+    def at(self, first_steps: np.ndarray) -> np.ndarray:
+        """Return the entries of segments of 1 .. m steps that end at one step, ``(m, K)``, shortest first.
+
+        ``first_steps`` has the first step of each, ``(m,)``.
+        """
+        m = len(first_steps)
+        if self.of_step is None:
+            entries: np.ndarray = self.of_later[:, :m].T.copy()
+        else:
+            entries = self.of_later[self.of_step[first_steps], :, np.arange(m)]
+        if first_steps[-1] == 0:
+            entries[-1] = self.of_first[:, m - 1]
+        return entries
+
+    def with_end(self, log_final: np.ndarray) -> EndingTables:
+        """Return the tables with log-probabilities of the end of the sequence after each state, ``(K,)``, added."""
+        return replace(self, of_later=self.of_later + log_final[:, None], of_first=self.of_first + log_final[:, None])
 
 
 @dataclass(frozen=True)
@@ -214,19 +241,19 @@ class SemiMarkovTrellis:
         return self.packing.split(self.log_transitions)
 
     @property
-    def tables_of_each(self) -> list[tuple[np.ndarray, ...]]:
-        """Four tables of durations of each sequence, in the caller's order, as arrays.
-
-        They are the log-probabilities of a duration, ``(K, D)`` or ``(T, K, D)`` by first step, the same of the first
-        segment, ``(K, D)``, and those that each of these lasts at least as long.
-        """
-        d = self.durations
-        tables = (d.log_pmf, d.log_first, d.log_at_least, d.log_first_at_least)
-        if not d.differ:
-            return [tuple(table.cpu().numpy() for table in tables)] * self.packing.n_sequences
-        later, first = tables[::2], [table[self.packing.rank] for table in tables[1::2]]
-        each = zip(*(self.packing.split(table) for table in later), *first, strict=True)
-        return [tuple(table.cpu().numpy() for table in (a, c, b, d)) for a, b, c, d in each]
+    def tables_of_each(self) -> list[tuple[EndingTables, EndingTables]]:
+        """Log-probabilities of a duration, and of lasting at least as long, of each sequence in the caller's order."""
+        d, rank, n = self.durations, self.packing.rank, self.packing.n_sequences
+        later = [table.cpu().numpy() for table in (d.log_pmf, d.log_at_least)]
+        if d.table_of_row is None:
+            first = [table.cpu().numpy() for table in (d.log_first, d.log_first_at_least)]
+            return [(EndingTables(later[0], first[0]), EndingTables(later[1], first[1]))] * n
+        of_steps = [table.cpu().numpy() for table in self.packing.split(d.table_of_row)]
+        firsts = [table[rank].cpu().numpy() for table in (d.log_first, d.log_first_at_least)]
+        return [
+            (EndingTables(later[0], pmf, of_step), EndingTables(later[1], at_least, of_step))
+            for pmf, at_least, of_step in zip(*firsts, of_steps, strict=True)
+        ]
 
     def products(self, *, is_backward: bool = False) -> Callable[[Tensor, int, int], Tensor]:
         """Return a function ``f(log_weights, low, high)`` that multiplies weights of states by transitions.
@@ -240,6 +267,31 @@ class SemiMarkovTrellis:
         log_a = self.log_transitions.mT if is_backward else self.log_transitions
         return lambda log_weights, low, high: torch.logsumexp(log_weights[:, :, None] + log_a[low:high], 1)
 
+    def entries_of_open(self, *tables: Tensor) -> Callable[[int, int, slice], list[Tensor]]:
+        """Return a function ``f(t, columns, ranks)`` that looks up durations of segments whose last step is t.
+
+        The function returns the entries of durations up to ``columns``, the shortest last, from each table, ``(K,
+        columns)``. They are ``(m, K, columns)``, of the m sequences at ``ranks``, if durations differ.
+
+        Args:
+            tables: ``log_pmf``, ``log_longer`` or other tables of their shape.
+        """
+        longest, of_row, offsets = self.shape[2], self.durations.table_of_row, self.packing.offsets
+        if of_row is None:
+            flipped = torch.stack(tables)[..., :longest].flip(-1)
+            return lambda t, columns, ranks: list(flipped[..., longest - columns :])
+        n_states = len(self.transition)
+        side_by_side = torch.cat([table[..., :longest] for table in tables], 1).mT.flatten(0, 1)  # (R D, G K)
+        every_rank = torch.arange(self.packing.n_sequences, device=of_row.device)[:, None]
+
+        def entries(t: int, columns: int, ranks: slice) -> list[Tensor]:
+            lasted = torch.arange(columns - 1, -1, -1, device=of_row.device)
+            entry = of_row[offsets[t - lasted] + every_rank[ranks]] * longest + lasted
+            found = side_by_side.index_select(0, entry.flatten()).view(*entry.shape, -1)  # (m, columns, G K)
+            return list(found.mT.split(n_states, 1))
+
+        return entries
+
     @cached_property
     def relative(self) -> tuple[Tensor, Tensor]:
         """The log-densities less the largest of each frame, ``(N, K)`` float64, and that largest, ``(N,)``."""
@@ -248,9 +300,35 @@ class SemiMarkovTrellis:
 
     @property
     def runs_compiled(self) -> bool:
-        """True if so few sequences run at each time that compiled loops are faster than tensor operations."""
-        n_times = len(self.packing.blocks)
-        return self.packing.n_frames <= n_times * MOST_SEQUENCES_COMPILED and not self.log_b.is_cuda and is_compiling()
+        """True if compiled loops are faster than tensor operations.
+
+        They are where few sequences run at each time, and where durations differ, because tensors would be filled with
+        a number for each step, state and duration.
+        """
+        are_few = self.packing.n_frames <= len(self.packing.blocks) * MOST_SEQUENCES_COMPILED
+        return (are_few or self.durations.differ) and not self.log_b.is_cuda and is_compiling()
+
+    def stacked(self, *tables: Tensor) -> Tensor:
+        """Return G tables of durations that fit into a sequence, ``(G, 1, K, D)``, or ``(G, R, K, D)``."""
+        of_each = torch.stack([table[..., : self.shape[2]] for table in tables])
+        return of_each if self.durations.differ else of_each.unsqueeze(1)
+
+    @cached_property
+    def longest_first(self) -> tuple[np.ndarray, np.ndarray]:
+        """The probabilities that a segment ends after d steps and that it lasts longer, and their logarithms.
+
+        Each is ``(2, R, K, D)``, the longest d first; R is 1 if durations do not differ.
+        """
+        d = self.durations
+        tables = [self.stacked(table)[0].numpy()[..., ::-1] for table in (d.log_pmf, d.log_longer)]
+        logs = np.stack(tables)
+        return torch.from_numpy(logs).exp().numpy(), logs
+
+    @property
+    def table_of_row(self) -> Tensor:
+        """Which of ``stacked`` tables is that of a segment that begins at each row, ``(N,)``; ``(1,)`` if it is one."""
+        of_row = self.durations.table_of_row
+        return torch.zeros(1, dtype=torch.int64) if of_row is None else of_row
 
     @cached_property
     def has_zeros(self) -> bool:
@@ -391,7 +469,7 @@ class _Open:
         return self.weights[:m, :, max(0, self.stop - self.longest) : self.stop]
 
 
-def _log_sums(window: Tensor, tables: tuple[Tensor, ...]) -> list[Tensor]:
+def _log_sums(window: Tensor, tables: list[Tensor]) -> list[Tensor]:
     """Return ``log Σ_c exp(window + table)``, ``(m, K)``, for each of several tables.
 
     ``window`` is ``(m, K, c)``, and each of ``tables`` is ``(K, c)`` or ``(m, K, c)``.
@@ -420,21 +498,6 @@ def of_first(table: Tensor, ranks: slice, t: int) -> Tensor:
     return table[..., t] if table.dim() == 2 else table[ranks, :, t]
 
 
-def log_of_ending(table: np.ndarray, first_table: np.ndarray, first_steps: np.ndarray) -> np.ndarray:
-    """Return the entries of segments of 1 .. m steps that end at one step, ``(m, K)``, shortest first.
-
-    Args:
-        table: ``log_pmf`` of one sequence of T steps or another table of its shape, ``(K, D)`` or ``(T, K, D)``.
-        first_table: the same of its first segment, ``(K, D)``.
-        first_steps: first step of each, ``(m,)``.
-    """
-    m = len(first_steps)
-    entries: np.ndarray = table[:, :m].T.copy() if table.ndim == 2 else table[first_steps, :, np.arange(m)]
-    if first_steps[-1] == 0:
-        entries[-1] = first_table[:, m - 1]
-    return entries
-
-
 @torch.no_grad()
 def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     """Run the forward pass in a hidden semi-Markov chain on all sequences side by side, step by step."""
@@ -443,8 +506,7 @@ def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     d, has_zeros, advance = trellis.durations, trellis.has_zeros, trellis.products()
     if trellis.runs_compiled:
         return _forward_compiled(trellis)
-    # The newest begin comes last.
-    flipped = d.by_last_step((d.log_pmf, d.log_longer), packing, longest).flip(3).unbind()
+    entries = trellis.entries_of_open(d.log_pmf, d.log_longer)
     open_segments = _Open(n, k, longest, log_b)
     first = trellis.log_initial.clone()  # the first segment has its own durations
     log_start, log_ended, log_continues = (log_b.new_empty(log_b.shape) for _ in range(3))
@@ -466,9 +528,7 @@ def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
         if t:
             window = open_segments.window(m)
             level = open_segments.level[:m]
-            columns = window.shape[-1]
-            of_rows = [table[low:high] if d.differ else table[0] for table in flipped]
-            sums = _log_sums(window, tuple(table[..., longest - columns :] for table in of_rows))
+            sums = _log_sums(window, entries(t, window.shape[-1], slice(m)))
             ended, continues = torch.logaddexp(ended, sums[0] + level), torch.logaddexp(continues, sums[1] + level)
         scale = torch.logsumexp(torch.cat([ended, continues], 1), 1)
         shift = finite(scale)[:, None]
@@ -495,11 +555,10 @@ def _forward_compiled(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     longest, d, packing = trellis.shape[2], trellis.durations, trellis.packing
     log_b, into = trellis.relative[0].contiguous(), trellis.matrices.mT
     results = [log_b.new_empty(log_b.shape) for _ in range(3)] + [log_b.new_empty(len(log_b))]
-    tables = d.by_last_step((d.log_pmf, d.log_longer), packing, longest).flip(3)
-    first = torch.stack([d.log_first, d.log_first_longer])[..., :longest]
-    given = [into, trellis.log_initial, tables.exp(), tables, _by_row(first), log_b]
-    given += [packing.offsets, packing.lengths[packing.order]]
-    compiled_semi_markov.forward(_arrays(given), _arrays(results), LEAST_EXACT * longest)
+    first = trellis.stacked(d.log_first, d.log_first_longer)
+    given = [trellis.table_of_row, first, log_b, packing.offsets, packing.lengths[packing.order]]
+    chain = *_arrays([into, trellis.log_initial]), *trellis.longest_first
+    compiled_semi_markov.forward((*chain, *_arrays(given)), _arrays(results), LEAST_EXACT * longest)
     return _filtered(trellis, *results)
 
 
@@ -512,11 +571,6 @@ def forward_backward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovPosterior:
     filtered = forward_pass(trellis)
     backward = _backward_compiled if trellis.runs_compiled else _backward
     return _posterior(trellis, filtered, *backward(trellis, filtered))
-
-
-def _by_row(tables: Tensor) -> Tensor:
-    """Return stacked tables of durations, ``(2, K, D)``, as ``(2, 1, K, D)``; those that differ have that shape."""
-    return tables.unsqueeze(1) if tables.dim() == 3 else tables
 
 
 def _backward(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> tuple[Tensor, Tensor, _Counts]:
@@ -567,8 +621,8 @@ def _backward(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> tuple
         to_end[:m] += factor
         window = open_segments.window(m)
         columns = window.shape[-1]
-        of_begins = pmf if t else first_pmf
-        of_begins = of_begins[low:high] if d.differ else of_begins
+        table = None if d.table_of_row is None else d.table_of_row[low:high]
+        of_begins = first_pmf if t == 0 else pmf if table is None else pmf[table]
         terms = window + of_begins[..., longest - columns :]
         peak = finite(terms.amax(-1))
         scaled = terms.sub_(peak.unsqueeze(-1)).exp_()
@@ -576,7 +630,10 @@ def _backward(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> tuple
         # A segment that lasts to the end of the sequence has this many steps, and goes on after it.
         left = (lengths[:m] - t).clamp(max=n_durations)
         longer = d.log_longer if t else d.log_first_longer
-        beyond = longer[torch.arange(low, high), :, left - 1] if d.differ else longer.T[left - 1]
+        if table is None:
+            beyond = longer.T[left - 1]
+        else:
+            beyond = longer[table if t else torch.arange(m, device=table.device), :, left - 1]
         continues = to_end[:m] + beyond.masked_fill((lengths[:m] - t > n_durations)[:, None], -torch.inf)
         later = torch.logaddexp(scaled.sum(-1).log_() + shift, continues)
         weights = (log_start + shift).exp_()
@@ -609,17 +666,15 @@ def _backward_compiled(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered)
     n_rows, n_first = (len(factors), packing.n_sequences) if d.differ else (0, 0)
     first_counts = factors.new_zeros(n_first, a.shape[-1], longest)
     of_rows = factors.new_zeros(3, n_rows, a.shape[-1])
-    pairs = (d.log_pmf, d.log_first), (d.log_longer, d.log_first_longer)
-    if d.differ:  # first segments begin at the first rows
-        tables, longer = (torch.cat([first, each[n_first:]])[None, ..., :longest] for each, first in pairs)
-    else:
-        tables, longer = (torch.stack(each)[:, None, :, :longest] for each in pairs)
-    tables = tables.flip(3)
-    given = [a, _log_at_end(trellis, filtered), tables.exp(), tables, longer, factors]
+    first = trellis.stacked(d.log_first)[0].flip(2)
+    longer = [table if d.differ else table[None] for table in (d.log_longer, d.log_first_longer)]
+    given = [a, _log_at_end(trellis, filtered), first.exp(), first, *longer, trellis.table_of_row, factors]
     given += [packing.offsets, packing.lengths[packing.order]]
     given += [filtered.log_start, filtered.log_ended, filtered.log_continues]
+    tables = tuple(table[0] for table in trellis.longest_first)
     results = [gamma, xi, counts, first_counts, cut_off, of_rows]
-    compiled_semi_markov.backward(_arrays(given), _arrays(results), LEAST_EXACT * longest, trellis.final is None)
+    is_cut_off = trellis.final is None
+    compiled_semi_markov.backward(tables, _arrays(given), _arrays(results), LEAST_EXACT * longest, is_cut_off)
     missing = d.log_pmf.shape[-1] - longest
     counts, first_counts, cut_off = (
         torch.nn.functional.pad(each, (0, missing)) for each in (counts.flip(2), first_counts.flip(2), cut_off)
@@ -664,20 +719,21 @@ def _durations_by_row(packing: Packing, d: Durations, counts: _Counts) -> tuple[
         d: distributions of the durations.
         counts: expected numbers of segments.
     """
+    assert d.table_of_row is not None, "durations differ by the row"
     n, longest = packing.n_sequences, d.log_pmf.shape[-1]
     left = packing.lengths[packing.sequence] - packing.time
     rows, lasts = (left < longest).nonzero()[:, 0], torch.arange(longest, device=left.device)
     is_first = rows < n
     steps, segments, firsts = counts.steps.clone(), counts.begun.clone(), counts.first_ended.clone()
 
-    def in_full(rows: Tensor, log_pmf: Tensor, log_longer: Tensor) -> Tensor:
+    def in_full(rows: Tensor, tables: Tensor, log_pmf: Tensor, log_longer: Tensor) -> Tensor:
         """Return the expected full durations of segments that are cut off, by the rows that they begin at."""
-        rate = counts.cut_off[rows].log() - finite(log_longer[rows, :, left[rows] - 1])
-        return (rate.unsqueeze(-1) + log_pmf[rows]).exp().masked_fill(lasts < left[rows, None, None], 0.0)
+        rate = counts.cut_off[rows].log() - finite(log_longer[tables, :, left[rows] - 1])
+        return (rate.unsqueeze(-1) + log_pmf[tables]).exp().masked_fill(lasts < left[rows, None, None], 0.0)
 
-    firsts[rows[is_first]] += in_full(rows[is_first], d.log_first, d.log_first_longer)
+    firsts[rows[is_first]] += in_full(rows[is_first], rows[is_first], d.log_first, d.log_first_longer)
     later = rows[~is_first]
-    cut_off = in_full(later, d.log_pmf, d.log_longer)
+    cut_off = in_full(later, d.table_of_row[later], d.log_pmf, d.log_longer)
     durations = counts.ended + cut_off.sum(0)
     steps[later] += cut_off @ lasts.to(cut_off)
     if d.is_left_censored:
@@ -724,7 +780,7 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
     n, k, longest = trellis.shape
     packing, d, has_zeros = trellis.packing, trellis.durations, trellis.has_zeros
     log_b, peaks = trellis.relative
-    pmf, at_least = d.by_last_step((d.log_pmf, d.log_at_least), packing, longest).flip(3).unbind()
+    pmf, at_least = (trellis.entries_of_open(table) for table in (d.log_pmf, d.log_at_least))
     log_a, first_at_least = trellis.log_matrices, d.log_first_at_least
     open_segments = _Open(n, k, longest, log_b)
     first = trellis.log_initial.clone()
@@ -754,13 +810,10 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
         if t:
             window, level = open_segments.window(m), open_segments.level[:m]
             columns = window.shape[-1]
-            rows = slice(low, high) if d.differ else slice(None)
-            score, column = (window + pmf[rows, :, longest - columns :]).max(-1)
+            score, column = (window + pmf(t, columns, slice(m))[0]).max(-1)
             ended, duration = _better(ended, duration, score + level, columns - column.cpu())
             if n_ending:
-                rows = slice(low + stopping.start, high) if d.differ else slice(None)
-                of_ending = window[stopping] + at_least[rows, :, longest - columns :]
-                score, column = of_ending.max(-1)
+                score, column = (window[stopping] + at_least(t, columns, stopping)[0]).max(-1)
                 reached, reached_after = _better(
                     reached, reached_after, score + level[stopping], columns - column.cpu()
                 )
@@ -780,12 +833,12 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
 def _best_compiled(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]:
     from seqmodels.inference.chains import compiled_semi_markov
 
-    longest, d, packed = trellis.shape[2], trellis.durations, trellis.packing.arrays
+    d, packed = trellis.durations, trellis.packing.arrays
     log_b, peaks = trellis.relative
     log_final = log_b.new_zeros(log_b.shape[1]) if trellis.final is None else trellis.final.log()
-    tables = d.by_last_step((d.log_pmf, d.log_at_least), trellis.packing, longest)
-    first = _by_row(torch.stack([d.log_first, d.log_first_at_least])[..., :longest])
-    given = _arrays([trellis.log_matrices, trellis.log_initial, log_final, tables, first, log_b])
+    tables = trellis.stacked(d.log_pmf, d.log_at_least)
+    first = trellis.stacked(d.log_first, d.log_first_at_least)
+    given = _arrays([trellis.log_matrices, trellis.log_initial, log_final, tables, trellis.table_of_row, first, log_b])
     path, best = np.empty(len(log_b), np.int64), np.empty(len(packed.lengths))
     lasted, state_before = np.empty(log_b.shape, np.int32), np.empty(log_b.shape, np.int32)
     results = path, best, lasted, state_before, np.array([trellis.final is None])
@@ -839,11 +892,10 @@ def sample_paths(trellis: SemiMarkovTrellis, n: int, generator: torch.Generator)
     split = trellis.packing.split
     paths = []
     each = split(filtered.log_start), split(factor), trellis.log_matrices_of_each, trellis.tables_of_each
-    for starts, factors, log_a, (*tables, pmf, first), total in zip(*each, log_prob.tolist(), strict=True):
+    for starts, factors, log_a, (tables, at_end), total in zip(*each, log_prob.tolist(), strict=True):
         one = _Drawn(starts.cpu().numpy(), factors.cpu().numpy(), log_a.cpu().numpy())
-        at_end = [pmf, first]
         if trellis.final is not None:
-            at_end = [table + trellis.final.log().cpu().numpy()[:, None] for table in tables]
+            at_end = tables.with_end(trellis.final.log().cpu().numpy())
         is_drawn = total > -np.inf
         paths.append(np.stack([one.path(tables, at_end, generator, is_drawn=is_drawn) for _ in range(n)]))
     return paths, log_prob
@@ -874,19 +926,19 @@ class _Drawn:
 
     def path(
         self,
-        tables: list[np.ndarray],
-        at_end: list[np.ndarray],
+        tables: EndingTables,
+        at_end: EndingTables,
         generator: torch.Generator,
         *,
         is_drawn: bool,
     ) -> np.ndarray:
         stop, path = len(self.log_start), np.zeros(len(self.log_start), np.int64)
         n_states = self.log_a.shape[1]
-        (pmf, first), into = at_end, np.zeros(n_states)
+        pmf, into = at_end, np.zeros(n_states)
         while stop and is_drawn:
-            longest = min(stop, pmf.shape[-1])
+            longest = min(stop, pmf.of_first.shape[-1])
             first_steps = np.arange(stop - 1, stop - longest - 1, -1)  # first steps of segments of 1, 2, ... steps
-            of_durations = log_of_ending(pmf, first, first_steps)
+            of_durations = pmf.at(first_steps)
             weights = self.log_start[first_steps] + self.level[stop] - self.level[first_steps] + of_durations + into
             weights[self.n_zeros[first_steps] < self.n_zeros[stop]] = -np.inf
             shares = np.exp(weights - weights.max()).cumsum()
@@ -895,5 +947,5 @@ class _Drawn:
             duration, state = place // n_states + 1, place % n_states
             path[stop - duration : stop] = state
             stop -= duration
-            (pmf, first), into = tables, self.log_a[stop if len(self.log_a) > 1 else 0, :, state]
+            pmf, into = tables, self.log_a[stop if len(self.log_a) > 1 else 0, :, state]
         return path

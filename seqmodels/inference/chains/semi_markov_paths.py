@@ -19,12 +19,12 @@ from seqmodels.inference.chains.log_weights import finite
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.semi_markov import (
     Durations,
+    EndingTables,
     SemiMarkovFiltered,
     SemiMarkovTrellis,
     best_segments,
     cumulated,
     forward_pass,
-    log_of_ending,
 )
 
 Array = NDArray[np.float64]
@@ -53,10 +53,13 @@ def log_steps_left(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> 
     """
     d, split = trellis.durations, trellis.packing.split
     factors = trellis.relative[0] - finite(filtered.log_scale[:, None])
-    results, pmfs, firsts = [], [d.log_pmf] * len(trellis.packing.lengths), [d.log_first] * len(trellis.packing.lengths)
-    if d.differ:
-        pmfs, firsts = split(d.log_pmf), list(d.log_first[trellis.packing.rank])
-    each = split(filtered.log_start), split(factors), pmfs, firsts
+    results, n = [], trellis.packing.n_sequences
+    tables, firsts = [d.log_pmf[None]] * n, [d.log_first] * n
+    if d.table_of_row is not None:
+        last = torch.arange(-d.log_pmf.shape[-1], 0)
+        tables = [d.log_pmf[of_step[last[-len(of_step) :]]] for of_step in split(d.table_of_row)]
+        firsts = list(d.log_first[trellis.packing.rank])
+    each = split(filtered.log_start), split(factors), tables, firsts
     for log_start, factor, log_pmf, log_first in zip(*each, strict=True):
         alpha = torch.full_like(log_first, -torch.inf)
         since = torch.zeros_like(alpha[:, 0])
@@ -64,9 +67,7 @@ def log_steps_left(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> 
         for lasted in range(1, min(n_steps, longest) + 1):
             first = n_steps - lasted
             since = since + factor[first]
-            table = log_first
-            if first:
-                table = log_pmf[first] if d.differ else log_pmf
+            table = log_pmf[-lasted if d.differ else 0] if first else log_first
             of_begin = (log_start[first] + since)[:, None] + table[:, lasted - 1 :]
             left = alpha[:, : longest - lasted + 1]
             left.copy_(torch.logaddexp(left, of_begin))
@@ -125,25 +126,25 @@ def _runs_by_row(trellis: SemiMarkovTrellis, follows: Tensor) -> Durations:
     A run that begins at step s has ``w_s(L) = p_s(L) + a Σ_d p_s(d) w_{s+d}(L - d)``, computed from the last step back.
     """
     d, packing, stay = trellis.durations, trellis.packing, trellis.transition.diagonal()[follows].log()
-    longest, n_times = d.log_pmf.shape[-1], len(packing.blocks)
+    longest, n_times, log_pmf = d.log_pmf.shape[-1], len(packing.blocks), d.log_pmf_of_rows
     width = max(longest, n_times)
     pmf, longer, first, first_longer = (
         torch.nn.functional.pad(table, (0, width - longest), value=-torch.inf)
-        for table in (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer)
+        for table in (log_pmf, d.log_longer[d.table_of_row], d.log_first, d.log_first_longer)
     )
     for t in reversed(range(n_times)):
         low = packing.blocks[t][0]
         for lasted in range(1, min(longest, n_times - t - 1) + 1):
             after, stop = packing.blocks[t + lasted]
             m = stop - after
-            pairs = [(pmf[low:], pmf, d.log_pmf[low:]), (longer[low:], longer, d.log_pmf[low:])]
+            pairs = [(pmf[low:], pmf, log_pmf[low:]), (longer[low:], longer, log_pmf[low:])]
             if t == 0:
                 pairs += [(first, pmf, d.log_first), (first_longer, longer, d.log_first)]
             for runs, rest, segments in pairs:
                 begun = (stay + segments[:m, follows, lasted - 1]).unsqueeze(-1)
                 more = begun + rest[after:stop, follows, : width - lasted]
                 runs[:m, follows, lasted:] = torch.logaddexp(runs[:m, follows, lasted:], more)
-    return Durations(pmf, longer, first, first_longer)
+    return Durations(pmf, longer, first, first_longer, table_of_row=torch.arange(len(pmf), device=pmf.device))
 
 
 # -- the k best --------------------------------------------------------------------------------------------------------
@@ -163,9 +164,9 @@ def k_best_segments(trellis: SemiMarkovTrellis, k: int) -> list[tuple[Tensor, Te
     initial = trellis.log_initial[trellis.packing.rank]
     each = trellis.packing.split(log_b), trellis.packing.totals(peaks).tolist(), trellis.tables_of_each
     results = []
-    for of_sequence, peak, tables, *chain in zip(*each, initial, trellis.log_matrices_of_each, strict=True):
+    for of_sequence, peak, (pmf, at_least), *chain in zip(*each, initial, trellis.log_matrices_of_each, strict=True):
         log_initial, log_a = (part.cpu().numpy() for part in chain)
-        paths, scores = _ListOfSegments(log_initial, log_a, final, tables, k).best(of_sequence.cpu().numpy())
+        paths, scores = _ListOfSegments(log_initial, log_a, final, pmf, at_least, k).best(of_sequence.cpu().numpy())
         results.append((torch.as_tensor(paths), torch.as_tensor(scores + peak)))
     return results
 
@@ -178,15 +179,16 @@ class _ListOfSegments:
         initial: log-probabilities of the first segment's state, ``(K,)``.
         transition: log-probabilities of the next segment's state, ``(1, K, K)``, or ``(T, K, K)`` by its first step.
         final: log-probabilities of the end, ``(K,)``; None if the end is no event.
-        tables: four tables: log-probabilities of the durations of segments, ``(K, D)`` or ``(T, K, D)`` by first step,
-            and of the first segment, ``(K, D)``, and those that each of these lasts at least as long.
+        pmf: log-probabilities of the durations of segments.
+        at_least: log-probabilities that segments last at least as long.
         k: number of paths.
     """
 
     initial: Array
     transition: Array
     final: Array | None
-    tables: Sequence[Array]
+    pmf: EndingTables
+    at_least: EndingTables
     k: int
 
     def best(self, log_b: Array) -> tuple[NDArray[np.int64], Array]:
@@ -195,18 +197,17 @@ class _ListOfSegments:
         ``log_b``, ``(T, K)``, are its log-densities.
         """
         n_steps, n_states = log_b.shape
-        pmf, first_pmf, at_least, first_at_least = self.tables
         level, n_zeros = cumulated(log_b)
         start = np.full((n_steps, n_states, self.k), -np.inf)  # scores of the best that begin at a step
         start[0, :, 0] = self.initial
         came_from = np.zeros((n_steps, n_states, self.k), np.int64)  # state before times k plus its rank
         lasted = np.zeros((n_steps, n_states, self.k), np.int64)  # (duration - 1) times k plus the rank of its start
 
-        def ending(t: int, table: Array, first_table: Array) -> Array:
+        def ending(t: int, tables: EndingTables) -> Array:
             """Return the scores of segments of 1, 2, ... m steps whose last step is t, ``(m·k, K)``."""
-            m = min(table.shape[-1], t + 1)
+            m = min(tables.of_first.shape[-1], t + 1)
             firsts = np.arange(t, t - m, -1)
-            within = level[t + 1] - level[firsts] + log_of_ending(table, first_table, firsts)
+            within = level[t + 1] - level[firsts] + tables.at(firsts)
             within[n_zeros[firsts] < n_zeros[t + 1]] = -np.inf
             scores: Array = (start[firsts] + within[:, :, None]).transpose(0, 2, 1).reshape(m * self.k, n_states)
             return scores
@@ -217,9 +218,9 @@ class _ListOfSegments:
                 into = self.transition[t if len(self.transition) > 1 else 0]
                 entering = (ended[:, :, None] + into[:, None, :]).reshape(-1, n_states)
                 start[t], came_from[t] = self._top(entering)
-            ended, lasted[t] = self._top(ending(t, pmf, first_pmf))
+            ended, lasted[t] = self._top(ending(t, self.pmf))
         if self.final is None:
-            last = ending(n_steps - 1, at_least, first_at_least)
+            last = ending(n_steps - 1, self.at_least)
             scores, at = self._top(last.reshape(-1, 1))
             places = [(int(p) % n_states, int(p) // n_states) for p in at[0]]
         else:
@@ -284,12 +285,13 @@ def best_segment_alignments(
         emitted = log_b[:, state].clone()
         emitted[-1, ~is_last] = -torch.inf
         d = runs.durations
-        of_durations = (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer)
-        if d.differ:
-            rows, rank = packing.offsets[: len(log_b)] + packing.rank[i], packing.rank[i : i + 1]
-            of_durations = (d.log_pmf[rows], d.log_longer[rows], d.log_first[rank], d.log_first_longer[rank])
+        of_durations, of_row = (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer), d.table_of_row
+        if of_row is not None:
+            at, rank = of_row[packing.offsets[: len(log_b)] + packing.rank[i]], packing.rank[i : i + 1]
+            of_durations = (d.log_pmf[at], d.log_longer[at], d.log_first[rank], d.log_first_longer[rank])
+            of_row = torch.arange(len(at), device=at.device)
         pmf, longer, first, first_longer = (table[..., state, :] for table in of_durations)
-        durations = Durations(pmf, longer, first, first_longer)
+        durations = Durations(pmf, longer, first, first_longer, table_of_row=of_row)
         initial, final = of_first[state] * (label == 0), None if runs.final is None else runs.final[state]
         whole = Packing.of([len(emitted)], emitted.device)
         expanded = SemiMarkovTrellis(initial, transition, final, durations, emitted, whole, of_steps)

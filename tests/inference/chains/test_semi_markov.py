@@ -201,7 +201,12 @@ def trellis_of(chains: list[Chain], log_b: list[Array]) -> SemiMarkovTrellis:
     durations, final = chains[0].durations, chains[0].final
     if chains[0].pmf.ndim == 3:
         log_pmf = packing.pack(torch.from_numpy(np.log(np.concatenate([chain.pmf for chain in chains]))))
-        durations = Durations.of(log_pmf, left_censored=chains[0].left_censored, n_sequences=len(chains))
+        durations = Durations.of(
+            log_pmf,
+            left_censored=chains[0].left_censored,
+            table_of_row=torch.arange(len(log_pmf)),
+            n_sequences=len(chains),
+        )
     mean = torch.from_numpy(random_chain(3).transition)
     of_chain = (initial, mean, None if final is None else torch.from_numpy(final), durations)
     return SemiMarkovTrellis(*of_chain, packed, packing, log_a)
@@ -269,7 +274,7 @@ def test_durations_of_rows_are_those_of_each_row(scale: float, left: bool) -> No
     log_pmf[1, 0, 2:] = -torch.inf
     log_pmf = log_pmf.log_softmax(2)
     found, each = (
-        Durations.of(log_pmf, left_censored=left, n_sequences=2),
+        Durations.of(log_pmf, left_censored=left, table_of_row=torch.arange(4), n_sequences=2),
         [Durations.of(row, left_censored=left) for row in log_pmf],
     )
     for name in ("log_pmf", "log_longer", "log_at_least"):
