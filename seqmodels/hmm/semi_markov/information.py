@@ -32,6 +32,7 @@ from seqmodels.hmm.observed_information import (
 from seqmodels.hmm.semi_markov.durations import DurationFamily
 from seqmodels.hmm.semi_markov.expectations import SegmentEmission, trellis_of_batch
 from seqmodels.inference.chains.densities import LogDensities
+from seqmodels.inference.chains.given_inputs import distinct_rows, log_durations
 from seqmodels.inference.chains.log_weights import finite
 from seqmodels.inference.chains.semi_markov import (
     Durations,
@@ -72,6 +73,16 @@ class ExactSegmentObjective(ExactObjective):
             place[:, -1, 1:] = self._shared(places["duration_slopes"])
         return replace(super().places, duration=place, duration_unit=unit)
 
+    def _tables(self, steps: BatchSteps) -> tuple[Tensor, Tensor]:
+        """Return one row of each of R tables of durations, ``(R,)``, and which of them is that of each row, ``(N,)``.
+
+        Rows of one sequence have one table if they have the same inputs of durations. Those of two sequences have not,
+        because shifts are of each sequence by itself.
+        """
+        is_read = (self.places.duration[:, -1] >= 0).any(0)
+        number = steps.batch.segments.packing.sequence
+        return distinct_rows(torch.cat([number[:, None].to(steps.design), steps.design[:, is_read]], 1))
+
     def _shared(self, array: Tensor) -> Tensor:
         """Return numbers of durations, ``(K, ...)``, in which tied states have those of the first of them."""
         constraints = self.emission.constraints
@@ -99,10 +110,16 @@ class ExactSegmentObjective(ExactObjective):
         log_b, first, hessians = density_derivatives(
             self.emission.observation, outputs, batch.x, batch.past, second=second
         )
-        trellis = trellis_of_batch(p, self.emission, batch, LogDensities(log_b))
+        rows, table_of_row = self._tables(steps)
+        trellis = trellis_of_batch(replace(p, duration_slopes=None), self.emission, batch, LogDensities(log_b))
+        if p.duration_slopes is not None:
+            d, n = trellis.durations, trellis.packing.n_sequences
+            log_pmf = log_durations(d.log_pmf, p.duration_slopes, inputs[rows])
+            options = {"left_censored": d.is_left_censored, "table_of_row": table_of_row, "n_sequences": n}
+            trellis = replace(trellis, durations=Durations.of(log_pmf, **options))
         table = self._shared(self.emission.split(of_numbers)[1])  # in which probabilities are not normalised
         of_durations = DurationDerivatives.of(self.emission.family, table)
-        return PredictedSegments(steps, trellis, outputs, first, hessians, of_durations)
+        return PredictedSegments(steps, trellis, outputs, first, hessians, of_durations, rows)
 
 
 @dataclass(frozen=True)
@@ -187,6 +204,7 @@ class PredictedSegments:
         first: derivatives of log-densities by output parameters, ``(N, K, L)``.
         second: their second derivatives, ``(N, K, L, L)``, or None.
         of_durations: derivatives of the log-probabilities of durations.
+        rows: one row of each of R tables of durations, ``(R,)``, if they depend on inputs.
     """
 
     steps: BatchSteps
@@ -195,6 +213,7 @@ class PredictedSegments:
     first: Tensor
     second: Tensor | None
     of_durations: DurationDerivatives
+    rows: Tensor
 
     def shifted(self, shift: Shift, factor: float, observation: Observation) -> PredictedSegments:
         """Return the same with linear predictors to which ``factor`` times a shift is added, without ``second``.
@@ -209,10 +228,14 @@ class PredictedSegments:
         log_a = torch.add(self.trellis.log_transitions, shift.transition, alpha=factor).log_softmax(-1)
         initial = (self.trellis.initial.log() + factor * shift.initial).softmax(-1)
         if shift.duration is not None:
-            later = self.of_durations.first[:, :, -1]
-            log_pmf = (durations.log_pmf + factor * shift.duration.unsqueeze(-1) * later).log_softmax(-1)
-            n, left_censored = self.trellis.packing.n_sequences, durations.is_left_censored
-            durations = Durations.of(log_pmf, left_censored=left_censored, n_sequences=n)
+            later, n = self.of_durations.first[:, :, -1], self.trellis.packing.n_sequences
+            moved = factor * shift.duration[self.rows].unsqueeze(-1) * later
+            durations = Durations.of(
+                (durations.log_pmf + moved).log_softmax(-1),
+                left_censored=durations.is_left_censored,
+                table_of_row=durations.table_of_row,
+                n_sequences=n,
+            )
         outputs, log_b, first = self.outputs, self.trellis.log_b, self.first
         if shift.table is not None:
             outputs = outputs + factor * shift.table
@@ -284,16 +307,20 @@ class SegmentPosterior:
         d, ran, of = self.durations, self.ran, self.predicted.of_durations
         p, design, later = d.log_pmf.exp(), self.steps.design, of.first[:, :, -1]
         values = design.new_zeros(places.duration.shape)
-        if d.differ:
-            counted = ran.durations - torch.einsum("nk,nkd->kd", ran.segments, p)
-            values[:, -1] = (ran.steps - ran.segments * (p * later).sum(-1)).T @ design
-        else:
+        if d.table_of_row is None:
             counted = ran.durations - ran.durations.sum(-1, keepdim=True) * p
             values[:, -1, 0] = (counted * later).sum(-1)
+        else:
+            begun = p.new_zeros(p.shape[:2]).index_add_(0, d.table_of_row, ran.segments)
+            counted = ran.durations - torch.einsum("rk,rkd->kd", begun, p)
+            values[:, -1] = (ran.steps - ran.segments * (p * later).sum(-1)[d.table_of_row]).T @ design
         values[:, :-1, 0] = torch.einsum("kd,kda->ka", counted, of.first[:, :, :-1])
         if d.is_left_censored:
             n = len(self.initial)
-            left, of_first = ran.first_durations, of.scores_of_first(p[:n] if d.differ else p)
+            left, of_first = (
+                ran.first_durations,
+                of.scores_of_first(p if d.table_of_row is None else p[d.table_of_row[:n]]),
+            )
             scores = torch.einsum("...kd,...kda->...ka", left, of_first)
             of_numbers = scores[..., :-1]
             values[:, :-1, 0] += of_numbers.sum(0) if d.differ else of_numbers
@@ -410,6 +437,11 @@ class SegmentPosterior:
             scores[:, i].index_add_(1, of.places.table[i][which, column], values)
         return scores
 
+    def _log_pmf(self, rows: Tensor) -> Tensor:
+        """Return the log-probabilities of the durations of segments that begin at T rows, ``(T, K, D)``."""
+        log_pmf, table_of_row = self.durations.log_pmf, self.durations.table_of_row
+        return log_pmf.expand(len(rows), -1, -1) if table_of_row is None else log_pmf[table_of_row[rows]]
+
     def _segments(self, of: SequenceSteps) -> Tensor:
         """Return the expected number of segments of one sequence by first step and full duration, ``(T, K, D)``."""
         d, rows, filtered, trellis = self.durations, of.rows, self.filtered, self.predicted.trellis
@@ -417,7 +449,7 @@ class SegmentPosterior:
         factor = trellis.relative[0][rows] - finite(filtered.log_scale[rows])[:, None]
         log_end = torch.zeros_like(factor)  # log p(steps after t | segment ends at t) / p(steps after t | steps to t)
         log_end[:-1] = self.ran.xi[rows[1:]].sum(-1).log() - finite(filtered.log_ended[rows[:-1]])
-        log_pmf = d.log_pmf[rows] if d.differ else d.log_pmf.expand(n, -1, -1)
+        log_pmf = self._log_pmf(rows)
         log_first = d.log_first[rows[0]] if d.differ else d.log_first
         log_counts = filtered.log_start[rows].unsqueeze(-1) + torch.cat([log_first[None], log_pmf[1:]])
         window = torch.zeros_like(factor)  # of the densities of the segment's steps
@@ -446,8 +478,7 @@ class SegmentPosterior:
         """
         derivatives, durations, begins = self.predicted.of_durations, self.durations, torch.unique(t)
         derivatives = DurationDerivatives(derivatives.first[i : i + 1], derivatives.second[i : i + 1])
-        log_pmf = durations.log_pmf[:, i : i + 1] if durations.differ else durations.log_pmf[None, i : i + 1]
-        p = (log_pmf[of.rows[begins]] if durations.differ else log_pmf.expand(len(begins), -1, -1)).exp()  # (B, 1, D)
+        p = self._log_pmf(of.rows[begins])[:, i : i + 1].exp()  # (B, 1, D)
         counts = counts[begins].unsqueeze(1)
         scores = derivatives.scores(p)[:, 0]
         information = counts.sum(-1)[..., None, None] * derivatives.information(p)
