@@ -95,6 +95,7 @@ from seqmodels.hmm.penalised_terms import (
     exact_objective,
     marginal_likelihood,
     reordered_terms,
+    rows_of_blocks,
     terms_arrays,
     terms_from_arrays,
     terms_table,
@@ -1717,13 +1718,14 @@ class HiddenChainModel(SequenceModel):
         shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in encoding.affine())
         if len(self._terms_table):
             coefficients = Coefficients.of(objective.coordinates, chain.inputs)
-            sds = encoded_sds(self._terms_table, coefficients.blocks, emission, scale)
+            terms = rows_of_blocks(self._terms_table, coefficients.blocks, emission, names)
+            sds = encoded_sds(terms, coefficients.blocks, emission, scale)
             exact = self._exact(objective, examples)
             objective = replace(
                 objective,
                 penalty=coefficients.penalty(sds),
                 exact_information=lambda u: exact.derivatives(u)[2],
-                vanished=vanished_slopes(self._terms_table, coefficients.blocks, emission),
+                vanished=vanished_slopes(terms, coefficients.blocks, emission),
             )
         return objective, shift, scale
 
@@ -1758,7 +1760,8 @@ class HiddenChainModel(SequenceModel):
 
         Returns:
             The rows and columns of ``terms_``, and the columns ``standard_error``, ``ci_low`` and ``ci_high`` of
-            ``sd``. The error of a term that vanishes is NaN. The interval of a term reaches to infinity if the marginal
+            ``sd``. The error of a term that vanishes is NaN, and so are all three where the regression has come to a
+            boundary, such as a transition of probability zero. The interval of a term reaches to infinity if the marginal
             likelihood does not fall by so much up to the upper bound of a standard deviation.
 
         Raises:
@@ -1772,8 +1775,9 @@ class HiddenChainModel(SequenceModel):
         inputs = self._fitted_chain.inputs
         exact = self._exact(objective, examples)
         marginal, blocks = marginal_likelihood(exact, inputs, restricted=self.input_effects.restricted)
-        sds = encoded_sds(self._terms_table, blocks, exact.emission, scale)
-        return with_intervals(self.terms_, blocks, marginal, sds, level)
+        terms = rows_of_blocks(self.terms_, blocks, exact.emission, self._names_of_features())
+        intervals = with_intervals(terms, blocks, marginal, encoded_sds(terms, blocks, exact.emission, scale), level)
+        return self.terms_.join(intervals[["standard_error", "ci_low", "ci_high"]])
 
     # -- the chain -----------------------------------------------------------------------------------------
 

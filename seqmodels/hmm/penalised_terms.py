@@ -57,6 +57,33 @@ class Block:
     places: Tensor
     unit: float
 
+    def row(self, emission: Emission, labels: Sequence[Any]) -> tuple[str, int, Any, str]:
+        """Return part, state, feature and term of its row in the table of terms.
+
+        Args:
+            emission: the emission of the states.
+            labels: names of features or symbols.
+        """
+        feature = None
+        if self.term.part == "transition":
+            feature = self.index[1]
+        elif self.term.part == "emission":
+            regression = regressed_columns(emission)
+            feature = regression.labels(labels)[regression.places.index(self.index[1])]
+        return NAMES[self.term.part], self.index[0], feature, self.term.label
+
+    def scale(self, emission: Emission, scale: Tensor) -> float:
+        """Return the factor from encoded to raw units of what the term is added to.
+
+        Args:
+            emission: the emission of the states.
+            scale: that factor of each feature, ``(D,)``.
+        """
+        if self.term.part != "emission":
+            return 1.0
+        regression = regressed_columns(emission)
+        return float(regression.units(scale)[regression.places.index(self.index[1])])
+
 
 @dataclass(frozen=True)
 class Coefficients:
@@ -200,15 +227,8 @@ def terms_table(
     """
     rows: list[tuple[Any, ...]] = []
     for block, log_precision, edf in zip(blocks, maximum.log_precision.tolist(), maximum.edf.tolist(), strict=True):
-        sd, feature = block.unit * float(np.exp(-0.5 * log_precision)), None
-        state = block.index[0]
-        if block.term.part == "transition":
-            feature = block.index[1]
-        elif block.term.part == "emission":
-            regression = regressed_columns(emission)
-            location = regression.places.index(block.index[1])
-            feature, sd = regression.labels(labels)[location], sd * float(regression.units(scale)[location])
-        rows.append((NAMES[block.term.part], state, feature, block.term.label, sd, edf + len(block.term.linear)))
+        sd = block.unit * float(np.exp(-0.5 * log_precision)) * block.scale(emission, scale)
+        rows.append((*block.row(emission, labels), sd, edf + len(block.term.linear)))
     columns = zip(*rows, strict=True) if rows else ((),) * len(COLUMNS)
     return terms_from_arrays(dict(zip(COLUMNS, map(list, columns), strict=True)))
 
@@ -243,22 +263,34 @@ def regression_in_words(row: dict[Any, Any]) -> str:
     return f"emissions of state {row['state']} and feature {row['feature']!r}"
 
 
+def rows_of_blocks(
+    terms: pd.DataFrame, blocks: Sequence[Block], emission: Emission, labels: Sequence[Any]
+) -> pd.DataFrame:
+    """Return the rows of the table of terms in the order of blocks of coefficients.
+
+    There are fewer blocks than rows where the fit ended with probabilities on a boundary, whose slopes no longer move.
+
+    Args:
+        terms: the table, as ``terms_table`` returns it.
+        blocks: the blocks, each of which has a row.
+        emission: the emission of the states.
+        labels: names of features or symbols.
+    """
+    keys = zip(*(terms[column].tolist() for column in ("part", "state", "feature", "term")), strict=True)
+    number = {key: i for i, key in enumerate(keys)}
+    return terms.iloc[[number[block.row(emission, labels)] for block in blocks]]
+
+
 def encoded_sds(terms: pd.DataFrame, blocks: Sequence[Block], emission: Emission, scale: Tensor) -> list[float]:
     """Return the standard deviation of the coefficients of each block in encoded units, from the table of terms.
 
     Args:
-        terms: the table, as ``terms_table`` returns it.
-        blocks: the blocks of coefficients, in the order of its rows.
+        terms: the rows of the blocks, as ``rows_of_blocks`` returns them.
+        blocks: the blocks of coefficients.
         emission: the emission of the states.
         scale: factor from encoded to raw units of each feature, ``(D,)``.
     """
-    units = [
-        float(regressed_columns(emission).units(scale)[regressed_columns(emission).places.index(block.index[1])])
-        if block.term.part == "emission"
-        else 1.0
-        for block in blocks
-    ]
-    return [sd / unit for sd, unit in zip(terms["sd"].tolist(), units, strict=True)]
+    return [sd / block.scale(emission, scale) for sd, block in zip(terms["sd"].tolist(), blocks, strict=True)]
 
 
 def log_precisions(blocks: Sequence[Block], sds: Sequence[float]) -> Tensor:
@@ -311,11 +343,11 @@ def vanished_slopes(
 def with_intervals(
     terms: pd.DataFrame, blocks: Sequence[Block], marginal: MarginalLikelihood, sds: Sequence[float], level: float
 ) -> pd.DataFrame:
-    """Return the table of terms with a standard error and an interval of each standard deviation.
+    """Return rows of the table of terms with a standard error and an interval of each standard deviation.
 
     Args:
-        terms: the table, as ``terms_table`` returns it.
-        blocks: the blocks of coefficients, in the order of its rows.
+        terms: the rows of the blocks, as ``rows_of_blocks`` returns them.
+        blocks: the blocks of coefficients.
         marginal: the marginal likelihood, of numbers that are zero at its maximum.
         sds: standard deviations of the coefficients of each block in encoded units.
         level: probability with which an interval is to contain the true value.

@@ -115,8 +115,10 @@ class ExactSegmentObjective(ExactObjective):
         if p.duration_slopes is not None:
             d, n = trellis.durations, trellis.packing.n_sequences
             log_pmf = log_durations(d.log_pmf, p.duration_slopes, inputs[rows])
-            options = {"left_censored": d.is_left_censored, "table_of_row": table_of_row, "n_sequences": n}
-            trellis = replace(trellis, durations=Durations.of(log_pmf, **options))
+            durations = Durations.of(
+                log_pmf, left_censored=d.is_left_censored, table_of_row=table_of_row, n_sequences=n
+            )
+            trellis = replace(trellis, durations=durations)
         table = self._shared(self.emission.split(of_numbers)[1])  # in which probabilities are not normalised
         of_durations = DurationDerivatives.of(self.emission.family, table)
         return PredictedSegments(steps, trellis, outputs, first, hessians, of_durations, rows)
@@ -317,11 +319,8 @@ class SegmentPosterior:
         values[:, :-1, 0] = torch.einsum("kd,kda->ka", counted, of.first[:, :, :-1])
         if d.is_left_censored:
             n = len(self.initial)
-            left, of_first = (
-                ran.first_durations,
-                of.scores_of_first(p if d.table_of_row is None else p[d.table_of_row[:n]]),
-            )
-            scores = torch.einsum("...kd,...kda->...ka", left, of_first)
+            of_first = of.scores_of_first(p if d.table_of_row is None else p[d.table_of_row[:n]])
+            scores = torch.einsum("...kd,...kda->...ka", ran.first_durations, of_first)
             of_numbers = scores[..., :-1]
             values[:, :-1, 0] += of_numbers.sum(0) if d.differ else of_numbers
             if d.differ:
