@@ -1761,7 +1761,7 @@ class HiddenChainModel(SequenceModel):
         Returns:
             The rows and columns of ``terms_``, and the columns ``standard_error``, ``ci_low`` and ``ci_high`` of
             ``sd``. The error of a term that vanishes is NaN, and so are all three where the regression has come to a
-            boundary, such as a transition of probability zero. The interval of a term reaches to infinity if the marginal
+            boundary, such as a transition of probability zero. An interval reaches to infinity if the marginal
             likelihood does not fall by so much up to the upper bound of a standard deviation.
 
         Raises:
