@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,8 +26,12 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
+from seqmodels.inference.chains.log_weights import safe_log
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import Observation
+
+if TYPE_CHECKING:
+    from seqmodels.hmm.score_loops import Layout, Smoothed
 
 NUMBERS_AT_ONCE = 1 << 23  # numbers of the scores of some steps that are held at once
 STEP = 1e-4  # of the differences of the gradient of the log-prior
@@ -218,16 +223,17 @@ class ExactObjective:
             second: True if the information is asked for.
         """
         p, inputs, batch = self.coordinates.at(u.detach())[0], steps.design[:, 1:], steps.batch
-        if p.transition_slopes is None:  # so that there is a matrix of transitions at every step
-            p = replace(p, transition_slopes=p.transition.new_zeros(*p.transition.shape, self.n_inputs))
-        if p.table_slopes is None:
-            outputs = p.table.expand(len(inputs), -1, -1)
-        else:
-            outputs = p.table + torch.einsum("nc,klc->nkl", inputs, p.table_slopes)
+        outputs = p.table.expand(len(inputs), -1, -1)
+        if p.table_slopes is not None:
+            outputs = outputs + torch.einsum("nc,klc->nkl", inputs, p.table_slopes)
+        logits = safe_log(p.transition).expand(len(inputs), -1, -1)
+        if p.transition_slopes is not None:
+            logits = logits + (inputs @ p.transition_slopes.flatten(0, 1).T).view(logits.shape)
         log_b, first, hessians = density_derivatives(
             self.emission.observation, outputs, batch.x, batch.past, second=second
         )
-        return _Predicted(steps, batch.trellis(p, LogDensities(log_b)), outputs, first, hessians)
+        trellis = batch.trellis(replace(p, transition_slopes=None), LogDensities(log_b))
+        return _Predicted(steps, trellis, logits, outputs, first, hessians)
 
     def _prior(self, u: Tensor) -> tuple[float, Tensor]:
         with torch.enable_grad():
@@ -345,6 +351,39 @@ class BatchSteps:
             sequences.append(SequenceSteps.of(rows, design[rows], places))
         return cls(batch, design, sequences)
 
+    @cached_property
+    def layout(self) -> Layout:
+        """The steps and their terms as arrays, in the form that compiled loops read."""
+        from seqmodels.hmm.score_loops import Layout
+
+        each, counts = self.sequences, [len(each.rows) for each in self.sequences]
+        design = self.design.new_zeros(len(self.design), max((len(of.read) for of in each), default=0))
+        bounds, terms = [], []
+        for of in each:
+            design[of.rows, : len(of.read)] = self.design[of.rows][:, of.read]
+            arrays = of.places.transition, of.places.table, of.places.initial
+            places = torch.cat([array.flatten(0, -2) for array in arrays])  # (M, c)
+            units = [torch.ones_like(array, dtype=torch.float64) for array in arrays]
+            units[1] = of.places.unit
+            number, column = (places >= 0).nonzero(as_tuple=True)
+            unit = torch.cat([array.flatten(0, -2) for array in units])[number, column]
+            before = sum(len(column) for column, _, _ in terms)
+            bounds.append(before + torch.searchsorted(number, torch.arange(len(places) + 1)))
+            terms.append((column, places[number, column], unit))
+        columns, sums, units = (torch.cat(of).numpy() for of in zip(*terms, strict=True))
+        return Layout(
+            np.cumsum([0, *counts]),
+            torch.cat([of.rows for of in each]).numpy(),
+            design.numpy(),
+            torch.stack(bounds).numpy(),
+            columns,
+            sums,
+            units,
+            np.cumsum([0, *(len(of.used) for of in each)]),
+            torch.cat([of.used for of in each]).numpy(),
+            torch.cat([of.sums for of in each]).numpy(),
+        )
+
     def shifts(self, places: Places, covariance: Tensor) -> Iterator[Shift]:
         """Yield shifts of the linear predictors along the columns of a factor of a covariance of the P numbers.
 
@@ -391,7 +430,8 @@ class _Predicted:
 
     Attributes:
         steps: the steps of the batch.
-        trellis: probabilities of transitions at each step, of first states, and densities.
+        trellis: probabilities of first states and ends, and densities.
+        logits: logits of the transitions into each step, ``(N, K, K)``.
         outputs: output parameters of the density of each step in each state, ``(N, K, L)``.
         first: derivatives of log-densities by output parameters, ``(N, K, L)``.
         second: their second derivatives, ``(N, K, L, L)``, or None.
@@ -399,6 +439,7 @@ class _Predicted:
 
     steps: BatchSteps
     trellis: Trellis
+    logits: Tensor
     outputs: Tensor
     first: Tensor
     second: Tensor | None
@@ -412,24 +453,29 @@ class _Predicted:
             observation: the emission distribution.
             batch: the sequences.
         """
-        assert self.trellis.log_transitions is not None
-        log_a = torch.add(self.trellis.log_transitions, shift.transition, alpha=factor).log_softmax(-1)
+        logits = torch.add(self.logits, shift.transition, alpha=factor)
         initial = (self.trellis.initial.log() + factor * shift.initial).softmax(-1)
-        trellis = replace(self.trellis, log_transitions=log_a, initial=initial)
+        trellis = replace(self.trellis, initial=initial)
         if shift.table is None:
-            return replace(self, trellis=trellis, second=None)
+            return replace(self, trellis=trellis, logits=logits, second=None)
         outputs = self.outputs + factor * shift.table
         log_b, first, _ = density_derivatives(observation, outputs, batch.x, batch.past, second=False)
-        return _Predicted(self.steps, replace(trellis, densities=LogDensities(log_b)), outputs, first, None)
+        return _Predicted(self.steps, replace(trellis, densities=LogDensities(log_b)), logits, outputs, first, None)
 
     def posterior(self) -> _Posterior:
-        """Return the results of the forward-backward pass."""
-        ran, log_a = forward_backward_pass(self.trellis), self.trellis.log_transitions
-        assert ran.transitions is not None, "there is a matrix at every step"
-        assert log_a is not None
-        initial = self.trellis.initial.expand(self.steps.batch.segments.n_sequences, -1)
-        of_chain = (ran.gamma.double(), ran.transitions, log_a.exp(), initial)
-        return _Posterior(self.steps, float(ran.log_prob.sum()), *of_chain, self.first, self.second)
+        """Return the results of the forward-backward pass, in logarithms where probabilities would be too small."""
+        from seqmodels.hmm.score_loops import Smoothed, smooth
+
+        n, log_b = self.steps.batch.segments.n_sequences, self.trellis.densities.log().double()
+        initial, final = (each.expand(n, -1).numpy() for each in (self.trellis.initial, self.trellis.final))
+        smoothed, log_prob = Smoothed.of(self.logits.shape, initial), np.empty(n)
+        if not smooth(self.steps.layout, self.logits.numpy(), log_b.numpy(), final, smoothed, log_prob):
+            log_a = self.logits.log_softmax(-1)
+            ran = forward_backward_pass(replace(self.trellis, log_transitions=log_a))
+            assert ran.transitions is not None, "there is a matrix at every step"
+            gamma, xi = ran.gamma.double().numpy(), ran.transitions.numpy()
+            smoothed, log_prob = Smoothed(log_a.exp().numpy(), gamma, xi, initial), ran.log_prob.numpy()
+        return _Posterior(self.steps, float(log_prob.sum()), smoothed, self.first, self.second)
 
 
 @dataclass(frozen=True)
@@ -439,128 +485,33 @@ class _Posterior:
     Attributes:
         steps: the steps of the batch.
         value: log-likelihood in nats; -inf if a sequence is impossible.
-        gamma: posterior of states, ``(N, K)``.
-        xi: posterior of transitions into each step, ``(N, K, K)``; zeros in first steps.
-        transition: transition probabilities into each step, ``(N, K, K)``.
-        initial: probabilities of the first state of each of n sequences, ``(n, K)``.
+        smoothed: posterior of the states.
         first: derivatives of log-densities by output parameters, ``(N, K, L)``.
         second: their second derivatives, ``(N, K, L, L)``, or None.
     """
 
     steps: BatchSteps
     value: float
-    gamma: Tensor
-    xi: Tensor
-    transition: Tensor
-    initial: Tensor
+    smoothed: Smoothed
     first: Tensor
     second: Tensor | None
 
     def value_and_gradient(self, places: Places) -> tuple[float, Tensor]:
         """Return the log-likelihood times the batch's weight, and its gradient ``(P,)`` by Fisher's identity."""
-        design, batch = self.steps.design, self.steps.batch
-        gradient, rows = design.new_zeros(places.n), batch.segments.first
-        residual = self.xi - self.xi.sum(-1, keepdim=True) * self.transition
-        score = self.gamma.unsqueeze(-1) * self.first
-        for place, values in (
-            (places.transition, (residual.flatten(1).T @ design).view(places.transition.shape)),
-            (places.table, places.unit * (score.flatten(1).T @ design).view(places.table.shape)),
-            (places.initial, (self.gamma[rows] - self.initial).T @ design[rows]),
-        ):
-            gradient.index_add_(0, place[place >= 0], values[place >= 0])
-        return batch.weight * self.value, batch.weight * gradient
+        from seqmodels.hmm.score_loops import add_gradient
+
+        gradient, weight = np.zeros(places.n), self.steps.batch.weight
+        add_gradient(self.steps.layout, self.smoothed, self.first.numpy(), gradient)
+        return weight * self.value, weight * torch.from_numpy(gradient)
 
     def information(self, places: Places) -> Tensor:
         """Return minus the Hessian of the log-likelihood times the batch's weight, ``(P, P)``."""
-        information = self._of_densities(places)
-        for number, each in enumerate(self.steps.sequences):
-            information[each.used[:, None], each.used] += self._of_chain(number, each)[each.sums[:, None], each.sums]
-        return 0.5 * self.steps.batch.weight * (information + information.T)
+        from seqmodels.hmm.score_loops import add_information
 
-    def _of_densities(self, places: Places) -> Tensor:
-        """Return minus the expected Hessian of the log-densities, ``(P, P)``."""
         assert self.second is not None
-        information = self.gamma.new_zeros(places.n, places.n)
-        for k, (place, unit) in enumerate(zip(places.table, places.unit, strict=True)):
-            is_free = place >= 0
-            designs = [
-                self.steps.design[:, free] * of_place[free] for free, of_place in zip(is_free, unit, strict=True)
-            ]
-            numbers = is_free.any(1).nonzero()[:, 0].tolist()
-            for a in numbers:
-                for b in numbers:
-                    weights = self.gamma[:, k] * self.second[:, k, a, b]
-                    index = (place[a][is_free[a]][:, None], place[b][is_free[b]][None])
-                    information.index_put_(index, -(designs[a].T * weights) @ designs[b], accumulate=True)
-        return information
-
-    def _of_chain(self, number: int, of: SequenceSteps) -> Tensor:
-        """Return minus the expected Hessian of the chain's log-probabilities, less the variance of the score.
-
-        Args:
-            number: number of the sequence in the batch.
-            of: its steps.
-
-        Returns:
-            What one sequence adds to the information of the q sums that it depends on, ``(q, q)``.
-        """
-        k, p = self.gamma.shape[1], of.n_sums
-        sums, after = self.gamma.new_zeros(p, p), self.gamma.new_zeros(k, p)  # v of the last step of a part
-        rows = [(of.places.transition[i] >= 0).nonzero(as_tuple=True) for i in range(k)]
-        of_row = [of.places.transition[i][row] for i, row in enumerate(rows)]
-        for part in reversed(of.rows.split(max(1, NUMBERS_AT_ONCE // (k * k * max(1, p))))):
-            design, xi, a = self.steps.design[part][:, of.read], self.xi[part], self.transition[part]
-            before = xi.sum(-1)  # of the state at the step before, (T, K)
-            ratio = xi / torch.where(before > 0, before, 1.0).unsqueeze(-1)
-            of_density = self._density_scores(of, part, design)  # (T, K, p)
-            expected, of_moves = ratio @ of_density, []
-            for i, (to, column) in enumerate(rows):
-                minus_p = torch.nn.functional.one_hot(to, k).T - a[:, i, None, to]  # (T, K, q)
-                of_moves.append(minus_p * design[:, None, column])
-                flat = ((before[:, i, None] * a[:, i]).sqrt().unsqueeze(-1) * of_moves[i]).flatten(0, 1)
-                sums[of_row[i][:, None], of_row[i]] += flat.T @ flat
-                expected[:, i, of_row[i]] += torch.einsum("tj,tjq->tq", ratio[:, i], of_moves[i])
-            values = _backward(ratio, expected, after)  # v of the step before the part, then of each of its steps
-            differences = (of_density + values[1:]).unsqueeze(1) - values[:-1].unsqueeze(2)  # (T, K, K, p)
-            for i in range(k):
-                differences[:, i, :, of_row[i]] += of_moves[i]
-            flat = differences.mul_(xi.sqrt().unsqueeze(-1)).flatten(0, 2)
-            sums -= flat.T @ flat
-            after = values[0]
-        to, column = (of.places.initial >= 0).nonzero(as_tuple=True)
-        of_first = design.new_zeros(k, p)
-        minus_p = torch.nn.functional.one_hot(to, k).T - self.initial[number, to]
-        of_first[:, of.places.initial[to, column]] = minus_p * design[0, column]
-        flat = self.initial[number].sqrt().unsqueeze(-1) * of_first
-        sums += flat.T @ flat
-        gamma, total = self.gamma[of.rows[0]], of_first + of_density[0] + values[1]
-        flat = gamma.sqrt().unsqueeze(-1) * (total - gamma @ total)
-        return sums - flat.T @ flat
-
-    def _density_scores(self, of: SequenceSteps, part: Tensor, design: Tensor) -> Tensor:
-        """Return the derivatives of the log-densities of some steps by the q sums of a sequence, ``(T, K, q)``."""
-        k = self.gamma.shape[1]
-        scores = design.new_zeros(len(part), k, of.n_sums)
-        for i in range(k):
-            which, column = (of.places.table[i] >= 0).nonzero(as_tuple=True)
-            values = self.first[part][:, i, which] * design[:, column] * of.places.unit[i][which, column]
-            scores[:, i].index_add_(1, of.places.table[i][which, column], values)
-        return scores
-
-
-def _backward(ratio: Tensor, expected: Tensor, after: Tensor) -> Tensor:
-    """Return ``v_t-1 = expected_t + ratio_t v_t`` for T steps, and ``after``, v of the last step, ``(T + 1, K, p)``.
-
-    Args:
-        ratio: ``p(z_t = j | z_t-1 = i, x)``, ``(T, K, K)``.
-        expected: expected score of each step given the state before, ``(T, K, p)``.
-        after: expected scores of all later steps given the last state, ``(K, p)``.
-    """
-    values = torch.cat([expected, after[None]])
-    arrays, ratios = values.numpy(), ratio.numpy()
-    for t in range(len(ratios) - 1, -1, -1):
-        arrays[t] += ratios[t] @ arrays[t + 1]
-    return values
+        information = np.zeros((places.n, places.n))
+        add_information(self.steps.layout, self.smoothed, self.first.numpy(), self.second.numpy(), information)
+        return self.steps.batch.weight * torch.from_numpy(information)
 
 
 def density_derivatives(
