@@ -26,13 +26,14 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
-from seqmodels.inference.chains.log_weights import safe_log
+from seqmodels.inference.chains.log_weights import relative_to_largest, safe_log
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import Observation
 
 if TYPE_CHECKING:
     from seqmodels.hmm.score_loops import Layout, Smoothed
 
+LEAST_DENSITY = 1e-300  # of possible densities relative to the largest of a step
 NUMBERS_AT_ONCE = 1 << 23  # numbers of the scores of some steps that are held at once
 STEP = 1e-4  # of the differences of the gradient of the log-prior
 ALONG = 1e-2  # of the second differences of the gradient, in standard errors up to 1
@@ -233,7 +234,7 @@ class ExactObjective:
             self.emission.observation, outputs, batch.x, batch.past, second=second
         )
         trellis = batch.trellis(replace(p, transition_slopes=None), LogDensities(log_b))
-        return _Predicted(steps, trellis, logits, outputs, first, hessians)
+        return _Predicted.of(steps, trellis, logits, outputs, (first, hessians))
 
     def _prior(self, u: Tensor) -> tuple[float, Tensor]:
         with torch.enable_grad():
@@ -357,10 +358,11 @@ class BatchSteps:
         from seqmodels.hmm.score_loops import Layout
 
         each, counts = self.sequences, [len(each.rows) for each in self.sequences]
-        design = self.design.new_zeros(len(self.design), max((len(of.read) for of in each), default=0))
+        most = max((len(of.read) for of in each), default=0)
+        design = [self.design[of.rows][:, of.read].T for of in each]
+        padded = [torch.cat([of, of.new_zeros(most - len(of), of.shape[1])]) for of in design]  # (c, T)
         bounds, terms = [], []
         for of in each:
-            design[of.rows, : len(of.read)] = self.design[of.rows][:, of.read]
             arrays = of.places.transition, of.places.table, of.places.initial
             places = torch.cat([array.flatten(0, -2) for array in arrays])  # (M, c)
             units = [torch.ones_like(array, dtype=torch.float64) for array in arrays]
@@ -374,7 +376,7 @@ class BatchSteps:
         return Layout(
             np.cumsum([0, *counts]),
             torch.cat([of.rows for of in each]).numpy(),
-            design.numpy(),
+            torch.cat(padded, 1).numpy(),
             torch.stack(bounds).numpy(),
             columns,
             sums,
@@ -388,39 +390,58 @@ class BatchSteps:
         """Yield shifts of the linear predictors along the columns of a factor of a covariance of the P numbers.
 
         The factor is of the rows and columns of the numbers that a sequence depends on, for each sequence by itself.
+        Its last columns leave the tables of emissions as they are, so that densities are computed for the first alone.
         """
-        factors = [_factor(each.covariance(covariance)) for each in self.sequences]
-        n, k = max((factor.shape[1] for factor in factors), default=0), len(places.initial)
-        n_outputs = places.table.shape[1]
-        is_moved = torch.zeros(places.n + 1, dtype=torch.bool)
-        is_moved[: places.n] = covariance.diagonal() > 0
-        moves_table = bool(is_moved[places.table].any())
-        size = max(1, NUMBERS_AT_ONCE // (len(self.design) * k * (k + n_outputs)))
-        for begin in range(0, n, size):
-            m = min(size, n - begin)
-            initial = self.design.new_zeros(m, len(self.sequences), k)
-            transition = self.design.new_zeros(m, len(self.design), k, k)
-            table = self.design.new_zeros(m, len(self.design), k, n_outputs) if moves_table else None
-            for i, (each, factor) in enumerate(zip(self.sequences, factors, strict=True)):
-                along = factor[:, begin : begin + m]
-                padded = torch.cat([along, along.new_zeros(1, along.shape[1])])  # the place -1 is this zero
-                d = self.design[each.rows][:, each.read]
-                initial[: along.shape[1], i] = torch.einsum("c,kcm->mk", d[0], padded[each.places.initial])
-                transition[: along.shape[1], each.rows] = torch.einsum(
-                    "tc,ijcm->mtij", d, padded[each.places.transition]
-                )
-                if table is not None:
-                    moved = padded[each.places.table] * each.places.unit.unsqueeze(-1)
-                    table[: along.shape[1], each.rows] = torch.einsum("tc,klcm->mtkl", d, moved)
-            for i in range(m):
-                yield Shift(initial[i], transition[i], None if table is None else table[i])
+        factors = [_factors(each.covariance(covariance), each.places.table) for each in self.sequences]
+        n, k, n_outputs = len(self.design), *places.table.shape[:2]
+        size = max(1, NUMBERS_AT_ONCE // (n * k * (k + n_outputs)))
+        for moves_table in (True, False):
+            parts = [of_sequence[0 if moves_table else 1] for of_sequence in factors]
+            n_shifts = max((part.shape[1] for part in parts), default=0)
+            for begin in range(0, n_shifts, size):
+                m = min(size, n_shifts - begin)
+                initial = self.design.new_zeros(m, len(self.sequences), k)
+                transition = self.design.new_zeros(n, m, k, k)
+                table = self.design.new_zeros(n, m, k, n_outputs) if moves_table else None
+                for i, (each, part) in enumerate(zip(self.sequences, parts, strict=True)):
+                    along = part[:, begin : begin + m].T
+                    padded = torch.cat([along, along.new_zeros(len(along), 1)], 1)  # the place -1 is this zero
+                    d = self.design[each.rows][:, each.read]
+                    initial[: len(along), i] = padded[:, each.places.initial] @ d[0]
+                    by_column = padded[:, each.places.transition].permute(3, 0, 1, 2)  # (c, m, K, K)
+                    transition[each.rows, : len(along)] = torch.tensordot(d, by_column, 1)
+                    if table is not None:
+                        by_column = (padded[:, each.places.table] * each.places.unit).permute(3, 0, 1, 2)
+                        table[each.rows, : len(along)] = torch.tensordot(d, by_column, 1)
+                for i in range(m):
+                    yield Shift(initial[i], transition[:, i], None if table is None else table[:, i])
 
 
-def _factor(matrix: Tensor) -> Tensor:
-    """Return R with ``R R' = matrix``, a positive semi-definite matrix ``(p, p)``, without columns of zeros."""
+def _factors(matrix: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    """Return R and S with ``R R' + S S' = matrix``, where S is zero in the rows of the places of a table.
+
+    Args:
+        matrix: a positive semi-definite matrix, ``(q, q)``.
+        table: numbers of rows in any shape; -1 is none.
+    """
+    is_first = torch.zeros(len(matrix) + 1, dtype=torch.bool)
+    is_first[table] = True
+    first, rest = is_first[:-1], ~is_first[:-1]
+    least = 1e-14 * float(matrix.diagonal().max()) if len(matrix) else 0.0
+    of_first = _root(matrix[first][:, first], least)
+    along = matrix[:, first] @ (of_first / of_first.square().sum(0))
+    after = matrix.new_zeros(len(matrix), int(rest.sum()))
+    after[rest] = torch.eye(after.shape[1], dtype=matrix.dtype)
+    return along, after @ _root((matrix - along @ along.T)[rest][:, rest], least)
+
+
+def _root(matrix: Tensor, least: float) -> Tensor:
+    """Return R with ``R R' = matrix``, a positive semi-definite matrix ``(p, p)``, and orthogonal columns.
+
+    Directions with variances up to ``least`` are left out.
+    """
     values, vectors = torch.linalg.eigh(matrix)
-    is_positive = values > 1e-14 * values.abs().amax() if len(values) else values > 0
-    result: Tensor = vectors[:, is_positive] * values[is_positive].sqrt()
+    result: Tensor = vectors[:, values > least] * values[values > least].sqrt()
     return result
 
 
@@ -431,6 +452,8 @@ class _Predicted:
     Attributes:
         steps: the steps of the batch.
         trellis: probabilities of first states and ends, and densities.
+        b: densities relative to the largest of each step, ``(N, K)``.
+        peak: the sum of the logarithms of the largest densities.
         logits: logits of the transitions into each step, ``(N, K, K)``.
         outputs: output parameters of the density of each step in each state, ``(N, K, L)``.
         first: derivatives of log-densities by output parameters, ``(N, K, L)``.
@@ -439,10 +462,21 @@ class _Predicted:
 
     steps: BatchSteps
     trellis: Trellis
+    b: Tensor
+    peak: float
     logits: Tensor
     outputs: Tensor
     first: Tensor
     second: Tensor | None
+
+    @classmethod
+    def of(
+        cls, steps: BatchSteps, trellis: Trellis, logits: Tensor, outputs: Tensor, derivatives: tuple[Tensor, Tensor | None]
+    ) -> _Predicted:
+        """Return the same as the class, given the first and second derivatives of the densities of a trellis."""
+        log_b, peak = relative_to_largest(trellis.densities.log().double())
+        b = log_b.exp().clamp_(min=LEAST_DENSITY).masked_fill_(log_b == -torch.inf, 0.0)
+        return cls(steps, trellis, b, float(peak.sum()), logits, outputs, *derivatives)
 
     def shifted(self, shift: Shift, factor: float, observation: Observation, batch: PackedBatch) -> _Predicted:
         """Return the same with linear predictors to which ``factor`` times a shift is added, without ``second``.
@@ -460,22 +494,27 @@ class _Predicted:
             return replace(self, trellis=trellis, logits=logits, second=None)
         outputs = self.outputs + factor * shift.table
         log_b, first, _ = density_derivatives(observation, outputs, batch.x, batch.past, second=False)
-        return _Predicted(self.steps, replace(trellis, densities=LogDensities(log_b)), logits, outputs, first, None)
+        trellis = replace(trellis, densities=LogDensities(log_b))
+        return _Predicted.of(self.steps, trellis, logits, outputs, (first, None))
 
     def posterior(self) -> _Posterior:
         """Return the results of the forward-backward pass, in logarithms where probabilities would be too small."""
         from seqmodels.hmm.score_loops import Smoothed, smooth
 
-        n, log_b = self.steps.batch.segments.n_sequences, self.trellis.densities.log().double()
+        layout, n = self.steps.layout, self.steps.batch.segments.n_sequences
         initial, final = (each.expand(n, -1).numpy() for each in (self.trellis.initial, self.trellis.final))
         smoothed, log_prob = Smoothed.of(self.logits.shape, initial), np.empty(n)
-        if not smooth(self.steps.layout, self.logits.numpy(), log_b.numpy(), final, smoothed, log_prob):
+        buffer, odds = np.empty(self.b.shape), self.logits.exp().numpy()
+        if smooth(layout.starts, layout.order, odds, self.b.numpy(), final, smoothed, buffer, log_prob):
+            value = float(log_prob.sum()) + self.peak
+        else:
             log_a = self.logits.log_softmax(-1)
             ran = forward_backward_pass(replace(self.trellis, log_transitions=log_a))
             assert ran.transitions is not None, "there is a matrix at every step"
-            gamma, xi = ran.gamma.double().numpy(), ran.transitions.numpy()
-            smoothed, log_prob = Smoothed(log_a.exp().numpy(), gamma, xi, initial), ran.log_prob.numpy()
-        return _Posterior(self.steps, float(log_prob.sum()), smoothed, self.first, self.second)
+            of_rows = log_a.exp(), ran.gamma.double(), ran.transitions
+            transition, gamma, xi = (each.numpy()[layout.order] for each in of_rows)
+            smoothed, value = Smoothed(transition, gamma, xi, initial), float(ran.log_prob.sum())
+        return _Posterior(self.steps, value, smoothed, self.first, self.second)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 
 from seqmodels.common.compiled import compiled
 
+WIDTH = 128  # steps whose scores are multiplied by the inputs at once
 SMALL = 1e-250  # probabilities below it may have lost digits
 CONNECTED = 1e-50  # transition probability from which on states of small probability cannot matter later
 
@@ -23,10 +24,10 @@ class Layout(NamedTuple):
     Attributes:
         starts: place in ``order`` of the first step of each sequence, and N at the end, ``(n + 1,)``.
         order: the row of each step, one sequence after the other, ``(N,)``.
-        design: the distinct columns of the design that the sequence of each row reads, ``(N, c)``.
+        columns: the distinct columns of the design that each sequence reads, with steps as in ``order``, ``(c, N)``.
         bounds: number of the first term of each predictor in each sequence, and of the first after them,
             ``(n, M + 1)``.
-        column: column of ``design`` of each term, ``(E,)``.
+        column: which of ``columns`` is that of each term, ``(E,)``.
         place: which of the q sums of the sequence each term belongs to, ``(E,)``.
         unit: factor of the column in the term's value, ``(E,)``.
         first_used: place in ``used`` of the first number of each sequence, and their total at the end, ``(n + 1,)``.
@@ -36,7 +37,7 @@ class Layout(NamedTuple):
 
     starts: np.ndarray
     order: np.ndarray
-    design: np.ndarray
+    columns: np.ndarray
     bounds: np.ndarray
     column: np.ndarray
     place: np.ndarray
@@ -47,7 +48,7 @@ class Layout(NamedTuple):
 
 
 class Smoothed(NamedTuple):
-    """The probabilities of the states of N steps in n sequences, given the data.
+    """The probabilities of the states of N steps in n sequences given the data, one sequence after the other.
 
     Attributes:
         transition: probabilities of the transitions into each step, ``(N, K, K)``; zeros in first steps.
@@ -67,9 +68,16 @@ class Smoothed(NamedTuple):
         return cls(np.empty(shape), np.empty(shape[:2]), np.empty(shape), initial)
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, allocates=False)
 def smooth(
-    layout: Layout, logits: np.ndarray, log_b: np.ndarray, final: np.ndarray, result: Smoothed, log_prob: np.ndarray
+    starts: np.ndarray,
+    order: np.ndarray,
+    odds: np.ndarray,
+    b: np.ndarray,
+    final: np.ndarray,
+    result: Smoothed,
+    predicted: np.ndarray,
+    log_prob: np.ndarray,
 ) -> bool:
     """Compute the posterior of states and transitions in probabilities that are scaled at each step.
 
@@ -77,75 +85,71 @@ def smooth(
     p(z_t = j | x) / p(z_t = j | x_<t)``, which reads no densities.
 
     Args:
-        layout: the steps.
-        logits: logits of the transitions into each step, ``(N, K, K)``.
-        log_b: log-densities of each step, ``(N, K)``.
+        starts, order: the steps, as in ``Layout``.
+        odds: transition probabilities into each row, up to a factor of each row of the matrix, ``(N, K, K)``.
+        b: densities of each row relative to the largest, ``(N, K)``; zero only if they are zero.
         final: probabilities of the end after each state, ``(n, K)``.
         result: is filled, but for ``initial``, which is read.
-        log_prob: is filled with the log-probability of each sequence in nats, ``(n,)``.
+        predicted: buffer for the probabilities of the states given earlier steps, ``(N, K)``.
+        log_prob: is filled with the log-probability of each sequence in nats, without the largest densities, ``(n,)``.
 
     Returns:
         False if a probability was so small that the results may be wrong.
     """
-    K = log_b.shape[1]
-    transition, gamma, xi = result.transition, result.gamma, result.xi
-    predicted, ratio = np.empty((len(gamma), K)), np.empty(K)
-    for s in range(len(layout.starts) - 1):
-        begin, end = layout.starts[s], layout.starts[s + 1]
-        log_prob[s], least, smallest, before = 0.0, 1.0, 1.0, -1
+    transition, gamma, xi, initial = result
+    K = b.shape[1]
+    for s in range(len(starts) - 1):
+        begin, end = starts[s], starts[s + 1]
+        of_sequence, least, smallest = 0.0, 1.0, 1.0
         for at in range(begin, end):
-            row = layout.order[at]
+            row = order[at]
             for j in range(K):
-                predicted[row, j] = result.initial[s, j] if at == begin else 0.0
+                predicted[at, j] = initial[s, j] if at == begin else 0.0
             for i in range(K):
-                peak, total = -np.inf, 0.0
+                total = 0.0
                 for j in range(K):
-                    peak = max(peak, logits[row, i, j])
-                    xi[row, i, j] = 0.0
+                    total += odds[row, i, j]
+                if not SMALL < total < 1.0 / SMALL:
+                    return False
+                scale = 0.0 if at == begin else 1.0 / total
                 for j in range(K):
-                    transition[row, i, j] = 0.0 if at == begin else np.exp(logits[row, i, j] - peak)
-                    total += transition[row, i, j]
-                if at > begin:
-                    for j in range(K):
-                        transition[row, i, j] /= total
-                        least = min(least, transition[row, i, j])
-                        predicted[row, j] += gamma[before, i] * transition[row, i, j]
-            peak, total = -np.inf, 0.0
+                    transition[at, i, j] = a = scale * odds[row, i, j]
+                    xi[at, i, j] = 0.0
+                    if at > begin:
+                        least = min(least, a)
+                        predicted[at, j] += gamma[at - 1, i] * a
+            total = 0.0
             for j in range(K):
-                if predicted[row, j] > 0.0:
-                    peak = max(peak, log_b[row, j])
-            for j in range(K):
-                gamma[row, j] = predicted[row, j] * np.exp(log_b[row, j] - peak) if predicted[row, j] > 0.0 else 0.0
-                total += gamma[row, j]
+                gamma[at, j] = predicted[at, j] * b[row, j]
+                total += gamma[at, j]
             if not total > SMALL:
                 return False
+            scale = 1.0 / total
             for j in range(K):
-                gamma[row, j] /= total
-                if predicted[row, j] > 0.0 and log_b[row, j] > -np.inf:
-                    smallest = min(smallest, gamma[row, j])
-            log_prob[s] += peak + np.log(total)
-            before = row
+                gamma[at, j] *= scale
+                if predicted[at, j] > 0.0 and b[row, j] > 0.0:
+                    smallest = min(smallest, gamma[at, j])
+            of_sequence += np.log(total)
         if smallest < SMALL and least < CONNECTED:
             return False
         total = 0.0
         for j in range(K):
-            gamma[before, j] *= final[s, j]
-            total += gamma[before, j]
+            gamma[end - 1, j] *= final[s, j]
+            total += gamma[end - 1, j]
         if not total > SMALL:
             return False
         for j in range(K):
-            gamma[before, j] /= total
-        log_prob[s] += np.log(total)
+            gamma[end - 1, j] /= total
+        log_prob[s] = of_sequence + np.log(total)
         for at in range(end - 1, begin, -1):
-            row, before = layout.order[at], layout.order[at - 1]
-            for j in range(K):
-                ratio[j] = gamma[row, j] / predicted[row, j] if predicted[row, j] > 0.0 else 0.0
+            for j in range(K):  # the predictions are not read again
+                predicted[at, j] = gamma[at, j] / predicted[at, j] if predicted[at, j] > 0.0 else 0.0
             for i in range(K):
-                filtered, total = gamma[before, i], 0.0
+                filtered, total = gamma[at - 1, i], 0.0
                 for j in range(K):
-                    xi[row, i, j] = filtered * transition[row, i, j] * ratio[j]
-                    total += xi[row, i, j]
-                gamma[before, i] = total
+                    xi[at, i, j] = value = filtered * transition[at, i, j] * predicted[at, j]
+                    total += value
+                gamma[at - 1, i] = total
     return True
 
 
@@ -160,35 +164,37 @@ def add_gradient(layout: Layout, smoothed: Smoothed, first: np.ndarray, gradient
         gradient: the sum that is added to.
     """
     transition, gamma, xi, initial = smoothed
-    K, L, n_columns, (n, M) = gamma.shape[1], first.shape[2], layout.design.shape[1], layout.bounds.shape
-    of_predictors, of_sums = np.empty((M - 1, n_columns)), np.empty(len(layout.place) + 1)
+    order, columns, place, column, unit = layout.order, layout.columns, layout.place, layout.column, layout.unit
+    K, L, C, (n, M) = gamma.shape[1], first.shape[2], len(columns), layout.bounds.shape
+    scores, of_predictors, of_sums = np.empty((M - 1, WIDTH)), np.empty((M - 1, C)), np.empty(len(place) + 1)
     for s in range(n):
-        bounds, begin = layout.bounds[s], layout.starts[s]
+        bounds, begin, end = layout.bounds[s], layout.starts[s], layout.starts[s + 1]
         of_predictors[:], of_sums[:] = 0.0, 0.0
-        for at in range(begin, layout.starts[s + 1]):
-            row = layout.order[at]
-            x = layout.design[row]
-            for i in range(K):
-                mass = 0.0
-                for j in range(K):
-                    mass += xi[row, i, j]
-                for j in range(K):
-                    if bounds[i * K + j + 1] > bounds[i * K + j] and at > begin:
-                        score = xi[row, i, j] - mass * transition[row, i, j]
-                        for c in range(n_columns):
-                            of_predictors[i * K + j, c] += score * x[c]
-                for output in range(L):
-                    m = K * K + i * L + output
-                    if bounds[m + 1] > bounds[m]:
-                        score = gamma[row, i] * first[row, i, output]
-                        for c in range(n_columns):
-                            of_predictors[m, c] += score * x[c]
-                if at == begin:
-                    for c in range(n_columns):
-                        of_predictors[K * K + K * L + i, c] = (gamma[row, i] - initial[s, i]) * x[c]
+        for low in range(begin, end, WIDTH):
+            width = min(WIDTH, end - low)
+            for t in range(width):
+                at = low + t
+                row = order[at]
+                for i in range(K):
+                    mass = 0.0
+                    for j in range(K):
+                        mass += xi[at, i, j]
+                    for j in range(K):
+                        scores[i * K + j, t] = xi[at, i, j] - mass * transition[at, i, j]
+                    for output in range(L):
+                        scores[K * K + i * L + output, t] = gamma[at, i] * first[row, i, output]
+                    scores[K * K + K * L + i, t] = gamma[at, i] - initial[s, i] if at == begin else 0.0
+            for m in range(M - 1 if low == begin else K * K + K * L):
+                if bounds[m + 1] > bounds[m]:
+                    score = scores[m, :width]
+                    for c in range(C):
+                        total, x = 0.0, columns[c, low : low + width]
+                        for t in range(width):
+                            total += score[t] * x[t]
+                        of_predictors[m, c] += total
         for m in range(M - 1):
             for e in range(bounds[m], bounds[m + 1]):
-                of_sums[layout.place[e]] += layout.unit[e] * of_predictors[m, layout.column[e]]
+                of_sums[place[e]] += unit[e] * of_predictors[m, column[e]]
         for number in range(layout.first_used[s], layout.first_used[s + 1]):
             gradient[layout.used[number]] += of_sums[layout.sums[number]]
 
@@ -244,14 +250,14 @@ def add_information(
         for at in range(layout.starts[s + 1] - 1, begin - 1, -1):
             row = layout.order[at]
             for e in range(e_0, bounds[M]):
-                values[e - e_0] = layout.unit[e] * layout.design[row, layout.column[e]]
+                values[e - e_0] = layout.unit[e] * layout.columns[layout.column[e], at]
             n_rows, of_rows = (K, 0) if at > begin else (1, K * K + K * L)  # the first state has one distribution
             mean[:q] = 0.0
             for i in range(n_rows):
                 mass = 0.0
                 for j in range(K):
-                    w[i, j] = xi[row, i, j] if at > begin else gamma[row, j]
-                    p[i, j] = transition[row, i, j] if at > begin else initial[s, j]
+                    w[i, j] = xi[at, i, j] if at > begin else gamma[at, j]
+                    p[i, j] = transition[at, i, j] if at > begin else initial[s, j]
                     mass += w[i, j]
                 ahead[i, :q] = 0.0
                 for j in range(K):
@@ -261,7 +267,7 @@ def add_information(
                         ahead[i, r] += w[i, j] * later[j, r]
             for j in range(K):
                 for output in range(L):
-                    m, factor = K * K + j * L + output, gamma[row, j] * first[row, j, output]
+                    m, factor = K * K + j * L + output, gamma[at, j] * first[row, j, output]
                     _add_terms(layout, values, (e_0, bounds[m], bounds[m + 1]), factor, mean)
             for i in range(n_rows):
                 mass = 0.0
@@ -293,10 +299,10 @@ def add_information(
                     if bounds[m + 1] == bounds[m]:
                         continue
                     for r in range(q):
-                        along[r] = gamma[row, j] * score * (later[j, r] - 0.5 * mean[r])
+                        along[r] = gamma[at, j] * score * (later[j, r] - 0.5 * mean[r])
                     for other in range(L):
                         of_j = K * K + j * L + other
-                        factor = 0.5 * gamma[row, j] * (score * first[row, j, other] + second[row, j, output, other])
+                        factor = 0.5 * gamma[at, j] * (score * first[row, j, other] + second[row, j, output, other])
                         _add_terms(layout, values, (e_0, bounds[of_j], bounds[of_j + 1]), factor, along)
                     for e in range(bounds[m], bounds[m + 1]):
                         total, value = half[layout.place[e]], values[e - e_0]
