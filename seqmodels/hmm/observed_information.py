@@ -471,7 +471,12 @@ class _Predicted:
 
     @classmethod
     def of(
-        cls, steps: BatchSteps, trellis: Trellis, logits: Tensor, outputs: Tensor, derivatives: tuple[Tensor, Tensor | None]
+        cls,
+        steps: BatchSteps,
+        trellis: Trellis,
+        logits: Tensor,
+        outputs: Tensor,
+        derivatives: tuple[Tensor, Tensor | None],
     ) -> _Predicted:
         """Return the same as the class, given the first and second derivatives of the densities of a trellis."""
         log_b, peak = relative_to_largest(trellis.densities.log().double())
