@@ -197,8 +197,8 @@ class ExactObjective:
     def information_gradient(self, u: Tensor, covariance: Tensor) -> Tensor:
         """Return the gradient of ``tr(covariance @ information)`` by u, ``(P,)``, of the log-likelihood's information.
 
-        It is a sum of second differences of the gradient along factors of the covariance. They are of each sequence by
-        itself, which depends on few of the numbers, and are taken side by side.
+        It is a sum of second differences of the gradient along directions that change the tables of emissions, for each
+        sequence by itself, side by side. For the others it is in closed form.
 
         Args:
             u: the numbers, ``(P,)``.
@@ -206,9 +206,11 @@ class ExactObjective:
         """
         total = torch.zeros_like(u)
         for steps in self.steps:
-            predicted = self._predicted(steps, u)
-            centre = predicted.posterior().value_and_gradient(self.places)[1]
-            for shift in steps.shifts(self.places, covariance):
+            predicted, factors = self._predicted(steps, u), steps.factors(covariance)
+            posterior = predicted.posterior()
+            total += posterior.trace_gradient(self.places, [rest for _, rest in factors])
+            centre = posterior.value_and_gradient(self.places)[1]
+            for shift in steps.shifts_along([along for along, _ in factors], self.places, moves_table=True):
                 along = ALONG / max(1.0, shift.largest)
                 for sign in (along, -along):
                     shifted = predicted.shifted(shift, sign, self.emission.observation, steps.batch)
@@ -392,29 +394,45 @@ class BatchSteps:
         The factor is of the rows and columns of the numbers that a sequence depends on, for each sequence by itself.
         Its last columns leave the tables of emissions as they are, so that densities are computed for the first alone.
         """
-        factors = [_factors(each.covariance(covariance), each.places.table) for each in self.sequences]
+        factors = self.factors(covariance)
+        yield from self.shifts_along([along for along, _ in factors], places, moves_table=True)
+        yield from self.shifts_along([rest for _, rest in factors], places, moves_table=False)
+
+    def factors(self, covariance: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return factors R and S of the covariance of the q sums of each sequence, given that of the P numbers.
+
+        The covariance is ``R R' + S S'``, and S is zero in the rows of numbers of the tables of emissions.
+        """
+        return [_factors(each.covariance(covariance), each.places.table) for each in self.sequences]
+
+    def shifts_along(self, parts: Sequence[Tensor], places: Places, *, moves_table: bool) -> Iterator[Shift]:
+        """Yield shifts of the linear predictors along columns ``(q, m)`` of changes of the sums of each sequence.
+
+        Args:
+            parts: the columns of each sequence.
+            places: places of coefficients among all numbers.
+            moves_table: True if they change the tables of emissions.
+        """
         n, k, n_outputs = len(self.design), *places.table.shape[:2]
         size = max(1, NUMBERS_AT_ONCE // (n * k * (k + n_outputs)))
-        for moves_table in (True, False):
-            parts = [of_sequence[0 if moves_table else 1] for of_sequence in factors]
-            n_shifts = max((part.shape[1] for part in parts), default=0)
-            for begin in range(0, n_shifts, size):
-                m = min(size, n_shifts - begin)
-                initial = self.design.new_zeros(m, len(self.sequences), k)
-                transition = self.design.new_zeros(n, m, k, k)
-                table = self.design.new_zeros(n, m, k, n_outputs) if moves_table else None
-                for i, (each, part) in enumerate(zip(self.sequences, parts, strict=True)):
-                    along = part[:, begin : begin + m].T
-                    padded = torch.cat([along, along.new_zeros(len(along), 1)], 1)  # the place -1 is this zero
-                    d = self.design[each.rows][:, each.read]
-                    initial[: len(along), i] = padded[:, each.places.initial] @ d[0]
-                    by_column = padded[:, each.places.transition].permute(3, 0, 1, 2)  # (c, m, K, K)
-                    transition[each.rows, : len(along)] = torch.tensordot(d, by_column, 1)
-                    if table is not None:
-                        by_column = (padded[:, each.places.table] * each.places.unit).permute(3, 0, 1, 2)
-                        table[each.rows, : len(along)] = torch.tensordot(d, by_column, 1)
-                for i in range(m):
-                    yield Shift(initial[i], transition[:, i], None if table is None else table[:, i])
+        n_shifts = max((part.shape[1] for part in parts), default=0)
+        for begin in range(0, n_shifts, size):
+            m = min(size, n_shifts - begin)
+            initial = self.design.new_zeros(m, len(self.sequences), k)
+            transition = self.design.new_zeros(n, m, k, k)
+            table = self.design.new_zeros(n, m, k, n_outputs) if moves_table else None
+            for i, (each, part) in enumerate(zip(self.sequences, parts, strict=True)):
+                along = part[:, begin : begin + m].T
+                padded = torch.cat([along, along.new_zeros(len(along), 1)], 1)  # the place -1 is this zero
+                d = self.design[each.rows][:, each.read]
+                initial[: len(along), i] = padded[:, each.places.initial] @ d[0]
+                by_column = padded[:, each.places.transition].permute(3, 0, 1, 2)  # (c, m, K, K)
+                transition[each.rows, : len(along)] = torch.tensordot(d, by_column, 1)
+                if table is not None:
+                    by_column = (padded[:, each.places.table] * each.places.unit).permute(3, 0, 1, 2)
+                    table[each.rows, : len(along)] = torch.tensordot(d, by_column, 1)
+            for i in range(m):
+                yield Shift(initial[i], transition[:, i], None if table is None else table[:, i])
 
 
 def _factors(matrix: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
@@ -556,6 +574,22 @@ class _Posterior:
         information = np.zeros((places.n, places.n))
         add_information(self.steps.layout, self.smoothed, self.first.numpy(), self.second.numpy(), information)
         return self.steps.batch.weight * torch.from_numpy(information)
+
+    def trace_gradient(self, places: Places, factors: Sequence[Tensor]) -> Tensor:
+        """Return the gradient of the sum of ``tr(S' @ information @ S)`` of all sequences times the weight, ``(P,)``.
+
+        Args:
+            places: places of coefficients among all numbers.
+            factors: S of each sequence, ``(q, m)``, zero in the rows of numbers of the tables of emissions.
+        """
+        from seqmodels.hmm.score_loops import add_trace_gradient
+
+        most, gradient = max((len(factor) for factor in factors), default=0), np.zeros(places.n)
+        covariances = np.zeros((len(factors), most, most))
+        for covariance, factor in zip(covariances, factors, strict=True):
+            covariance[: len(factor), : len(factor)] = (factor @ factor.T).numpy()
+        add_trace_gradient(self.steps.layout, self.smoothed, self.first.numpy(), covariances, gradient)
+        return self.steps.batch.weight * torch.from_numpy(gradient)
 
 
 def density_derivatives(

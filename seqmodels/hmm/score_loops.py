@@ -326,3 +326,160 @@ def add_information(
             for b in range(layout.first_used[s], layout.first_used[s + 1]):
                 i, j = layout.sums[a], layout.sums[b]
                 information[layout.used[a], layout.used[b]] -= half[i, j] + half[j, i]
+
+
+@compiled(any_order=True, inner=True)
+def _scores(
+    layout: Layout,
+    smoothed: Smoothed,
+    first: np.ndarray,
+    covariance: np.ndarray,
+    where: tuple[int, int],
+    posterior: tuple[np.ndarray, np.ndarray],
+    scores: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+) -> int:
+    """Fill arrays with the scores of one step of a sequence, given its state i and the state before.
+
+    There are R rows of transition probabilities: K, or for a first step 1, the distribution of first states.
+
+    Args:
+        layout: the steps.
+        smoothed: the posterior of the states.
+        first: derivatives of log-densities by output parameters, ``(N, K, L)``.
+        covariance: a matrix that is zero in the rows and columns of densities, ``(q, q)``.
+        where: number of the sequence, and place of the step in ``layout.order``.
+        posterior: is filled with posterior and prior probabilities of the pairs of states, each ``(K, K)``.
+        scores: is filled with derivatives of the log-probabilities of transitions, ``(K, K, q)``, and these times the
+            covariance, ``(K, K, q)``; with the same of transitions and densities less their expectation, twice.
+
+    Returns:
+        R.
+    """
+    (s, at), (w, p), (moves, covered_moves, total, covered) = where, posterior, scores
+    K, L, q, bounds = smoothed.gamma.shape[1], first.shape[2], len(covariance), layout.bounds[s]
+    row, is_later = layout.order[at], at > layout.starts[s]
+    n_rows, of_rows = (K, 0) if is_later else (1, K * K + K * L)
+    mean, covered_mean = np.zeros(q), np.zeros(q)
+    for i in range(n_rows):
+        for j in range(K):
+            w[i, j] = smoothed.xi[at, i, j] if is_later else smoothed.gamma[at, j]
+            p[i, j] = smoothed.transition[at, i, j] if is_later else smoothed.initial[s, j]
+            moves[i, j], covered_moves[i, j] = 0.0, 0.0
+        for k in range(K):
+            for e in range(bounds[of_rows + i * K + k], bounds[of_rows + i * K + k + 1]):
+                place, value = layout.place[e], layout.unit[e] * layout.columns[layout.column[e], at]
+                column = covariance[place]
+                for j in range(K):
+                    moves[i, j, place] += ((1.0 if j == k else 0.0) - p[i, k]) * value
+                for r in range(q):
+                    covered_moves[i, k, r] += value * column[r]
+        for r in range(q):
+            expected = 0.0
+            for k in range(K):
+                expected += p[i, k] * covered_moves[i, k, r]
+            for k in range(K):
+                covered_moves[i, k, r] -= expected
+        for j in range(K):
+            for r in range(q):
+                total[i, j, r] = moves[i, j, r]
+                mean[r] += w[i, j] * moves[i, j, r]
+                covered_mean[r] += w[i, j] * covered_moves[i, j, r]
+    for j in range(K):
+        for output in range(L):
+            m, score = K * K + j * L + output, first[row, j, output]
+            for e in range(bounds[m], bounds[m + 1]):
+                place, value = layout.place[e], layout.unit[e] * layout.columns[layout.column[e], at] * score
+                mean[place] += smoothed.gamma[at, j] * value
+                for i in range(n_rows):
+                    total[i, j, place] += value
+    for i in range(n_rows):
+        for j in range(K):
+            for r in range(q):
+                total[i, j, r] -= mean[r]
+                covered[i, j, r] = covered_moves[i, j, r] - covered_mean[r]
+    return n_rows
+
+
+@compiled(any_order=True)
+def add_trace_gradient(
+    layout: Layout, smoothed: Smoothed, first: np.ndarray, covariances: np.ndarray, gradient: np.ndarray
+) -> None:
+    """Add the gradient of ``Σ_s tr(covariance_s @ information_s)`` over sequences s by P numbers to ``gradient (P,)``.
+
+    ``tr(C I)`` is the expectation of ``h - S' C S`` over paths of states, where S are the scores of all steps less
+    their expectations, and h sums minus the second derivatives times C of the logarithms of transition probabilities.
+    So its gradient is ``E[∂h] + E[h S] - 2 E[∂S' C S] - E[(S' C S) S]``. Each is a sum over steps t, with the expected
+    scores of earlier steps given the state at t - 1, and those of later steps given the state at t.
+
+    Args:
+        layout: the steps.
+        smoothed: the posterior of the states.
+        first: derivatives of log-densities by output parameters, ``(N, K, L)``.
+        covariances: a matrix of the q sums of each sequence, ``(n, q, q)``, zero in rows and columns of densities, and
+            beyond the sums that a sequence has.
+        gradient: the sum that is added to.
+    """
+    K, q, n = smoothed.gamma.shape[1], covariances.shape[1], len(layout.bounds)
+    posterior = np.empty((K, K)), np.empty((K, K))
+    scores = np.empty((K, K, q)), np.empty((K, K, q)), np.empty((K, K, q)), np.empty((K, K, q))
+    (w, p), (moves, covered_moves, total, covered) = posterior, scores
+    longest = 0
+    for s in range(n):
+        longest = max(longest, layout.starts[s + 1] - layout.starts[s])
+    earlier, of_sums, both = np.empty((longest + 1, K, q)), np.empty(q), np.empty(q)
+    for s in range(n):
+        begin, end = layout.starts[s], layout.starts[s + 1]
+        of_sums[:], earlier[0] = 0.0, 0.0
+        for at in range(begin, end):
+            n_rows = _scores(layout, smoothed, first, covariances[s], (s, at), posterior, scores)
+            before, after = earlier[at - begin], earlier[at - begin + 1]
+            for j in range(K):
+                share = 1.0 / smoothed.gamma[at, j] if smoothed.gamma[at, j] > 0.0 else 0.0
+                after[j] = 0.0
+                for i in range(n_rows):
+                    for r in range(q):
+                        after[j, r] += share * w[i, j] * (before[i, r] + total[i, j, r])
+        later, covered_later = np.zeros((K, q)), np.zeros((K, q))
+        for at in range(end - 1, begin - 1, -1):
+            n_rows = _scores(layout, smoothed, first, covariances[s], (s, at), posterior, scores)
+            before, new, covered_new = earlier[at - begin], np.zeros((K, q)), np.zeros((K, q))
+            of_later = np.zeros(K)
+            for i in range(n_rows):
+                mass, of_earlier, trace = 0.0, 0.0, 0.0
+                for j in range(K):
+                    mass += w[i, j]
+                share = 1.0 / mass if mass > 0.0 else 0.0
+                for j in range(K):
+                    own, with_later, with_earlier, across = 0.0, 0.0, 0.0, 0.0
+                    for r in range(q):
+                        own += covered[i, j, r] * total[i, j, r]
+                        with_later += covered[i, j, r] * later[j, r]
+                        with_earlier += covered[i, j, r] * before[i, r]
+                        across += covered_later[j, r] * before[i, r]
+                    of_earlier += w[i, j] * (own + 2.0 * with_later)
+                    of_later[j] += w[i, j] * (own + 2.0 * with_earlier)
+                    factor = w[i, j] * (own + 2.0 * (with_later + with_earlier + across))
+                    for r in range(q):
+                        of_sums[r] -= factor * total[i, j, r]
+                        new[i, r] += share * w[i, j] * (total[i, j, r] + later[j, r])
+                        covered_new[i, r] += share * w[i, j] * (covered[i, j, r] + covered_later[j, r])
+                for r in range(q):
+                    of_sums[r] -= of_earlier * before[i, r]
+                    both[r] = before[i, r] + new[i, r]
+                for k in range(K):
+                    own, with_both = 0.0, 0.0
+                    for r in range(q):
+                        own += covered_moves[i, k, r] * moves[i, k, r]
+                        with_both += covered_moves[i, k, r] * both[r]
+                    trace += p[i, k] * own
+                    factor = mass * p[i, k] * (own + 2.0 * with_both)
+                    for r in range(q):
+                        of_sums[r] += factor * moves[i, k, r]
+                for r in range(q):
+                    of_sums[r] += mass * trace * both[r]
+            for j in range(K):
+                for r in range(q):
+                    of_sums[r] -= of_later[j] * later[j, r]
+            later, covered_later = new, covered_new
+        for number in range(layout.first_used[s], layout.first_used[s + 1]):
+            gradient[layout.used[number]] += of_sums[layout.sums[number]]
