@@ -1,12 +1,12 @@
 """The exact observed information of a hidden Markov chain: minus the Hessian of its log-likelihood.
 
 By Louis (1982) it is ``E[-∂² log p(x, z) | x] - Var[∂ log p(x, z) | x]`` over paths z of states. Given x the states are
-a Markov chain, so that the variance of the score ``Σ_t s_t(z_t-1, z_t)`` is the sum of those of the differences ::
+a Markov chain, so that the variance of the score ``Σ_t s_t(z_t-1, z_t)``, with scores less their expectations, is ::
 
-    d_t(i, j) = s_t(i, j) + v_t(j) - v_t-1(i)     v_t(i) = E[Σ_r>t s_r | z_t = i, x]
+    Σ_t E[s_t s_t' + s_t v_t' + v_t s_t' | x]     v_t(i) = E[Σ_r>t s_r | z_t = i, x]
 
-of a martingale, which one recursion backwards in time gives. The cost is that of a product of matrices with a row for
-each step and pair of states, and a column for each parameter.
+which one recursion backwards in time gives (``score_loops``). The cost at each step is that of the outer product of the
+numbers that a sequence depends on with themselves.
 """
 
 from __future__ import annotations
@@ -496,10 +496,11 @@ class _Predicted:
         outputs: Tensor,
         derivatives: tuple[Tensor, Tensor | None],
     ) -> _Predicted:
-        """Return the same as the class, given the first and second derivatives of the densities of a trellis."""
+        """Return the probabilities of steps, given the first and second derivatives of the densities of a trellis."""
         log_b, peak = relative_to_largest(trellis.densities.log().double())
         b = log_b.exp().clamp_(min=LEAST_DENSITY).masked_fill_(log_b == -torch.inf, 0.0)
-        return cls(steps, trellis, b, float(peak.sum()), logits, outputs, *derivatives)
+        first, second = derivatives
+        return cls(steps, trellis, b, float(peak.sum()), logits, outputs, first.contiguous(), second)
 
     def shifted(self, shift: Shift, factor: float, observation: Observation, batch: PackedBatch) -> _Predicted:
         """Return the same with linear predictors to which ``factor`` times a shift is added, without ``second``.
@@ -525,7 +526,8 @@ class _Predicted:
         from seqmodels.hmm.score_loops import Smoothed, smooth
 
         layout, n = self.steps.layout, self.steps.batch.segments.n_sequences
-        initial, final = (each.expand(n, -1).numpy() for each in (self.trellis.initial, self.trellis.final))
+        ends = self.trellis.initial, self.trellis.final
+        initial, final = (each.expand(n, -1).contiguous().numpy() for each in ends)
         smoothed, log_prob = Smoothed.of(self.logits.shape, initial), np.empty(n)
         buffer, odds = np.empty(self.b.shape), self.logits.exp().numpy()
         if smooth(layout.starts, layout.order, odds, self.b.numpy(), final, smoothed, buffer, log_prob):

@@ -335,6 +335,18 @@ def test_the_gradient_of_the_trace_is_its_difference_where_a_direction_is_hardly
     torch.testing.assert_close(found, differences, rtol=1e-3, atol=1e-4 * float(differences.abs().max()))
 
 
+def test_probabilities_that_are_too_small_are_computed_in_logarithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, exact, _ = objectives(fitted())
+    n = exact.coordinates.n
+    u, C = torch.full((n,), 0.05, dtype=torch.float64), torch.eye(n, dtype=torch.float64)
+    expected = (*exact.derivatives(u), exact.information_gradient(u, C))
+    monkeypatch.setattr("seqmodels.hmm.score_loops.smooth", lambda *arguments: False)
+    found = (*exact.derivatives(u), exact.information_gradient(u, C))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-12)
+    for i in (1, 2, 3):
+        torch.testing.assert_close(found[i], expected[i], rtol=1e-8, atol=1e-6)
+
+
 def few_steps(seed: int, *, is_missing: bool) -> sm.Sequences:
     """Two to five animals with 10 to 25 steps each, in two states that differ by two standard deviations."""
     rng, items, inputs = np.random.default_rng(seed), [], []
