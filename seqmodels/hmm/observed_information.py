@@ -362,8 +362,9 @@ class BatchSteps:
         each, counts = self.sequences, [len(each.rows) for each in self.sequences]
         most = max((len(of.read) for of in each), default=0)
         design = [self.design[of.rows][:, of.read].T for of in each]
-        padded = [torch.cat([of, of.new_zeros(most - len(of), of.shape[1])]) for of in design]  # (c, T)
-        bounds, terms = [], []
+        padded = [torch.nn.functional.pad(of, (0, 0, 0, most - len(of))) for of in design]  # (c, T)
+        n_terms, bounds = 0, list[Tensor]()
+        terms = list[tuple[Tensor, Tensor, Tensor]]()
         for of in each:
             arrays = of.places.transition, of.places.table, of.places.initial
             places = torch.cat([array.flatten(0, -2) for array in arrays])  # (M, c)
@@ -371,18 +372,18 @@ class BatchSteps:
             units[1] = of.places.unit
             number, column = (places >= 0).nonzero(as_tuple=True)
             unit = torch.cat([array.flatten(0, -2) for array in units])[number, column]
-            before = sum(len(column) for column, _, _ in terms)
-            bounds.append(before + torch.searchsorted(number, torch.arange(len(places) + 1)))
+            bounds.append(n_terms + torch.searchsorted(number, torch.arange(len(places) + 1)))
+            n_terms += len(number)
             terms.append((column, places[number, column], unit))
-        columns, sums, units = (torch.cat(of).numpy() for of in zip(*terms, strict=True))
+        column_of, place_of, unit_of = (torch.cat(of).numpy() for of in zip(*terms, strict=True))
         return Layout(
             np.cumsum([0, *counts]),
             torch.cat([of.rows for of in each]).numpy(),
             torch.cat(padded, 1).numpy(),
             torch.stack(bounds).numpy(),
-            columns,
-            sums,
-            units,
+            column_of,
+            place_of,
+            unit_of,
             np.cumsum([0, *(len(of.used) for of in each)]),
             torch.cat([of.used for of in each]).numpy(),
             torch.cat([of.sums for of in each]).numpy(),

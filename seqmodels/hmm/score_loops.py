@@ -14,7 +14,7 @@ import numpy as np
 from seqmodels.common.compiled import compiled
 
 WIDTH = 128  # steps whose scores are multiplied by the inputs at once
-SMALL = 1e-250  # probabilities below it may have lost digits
+SMALL = 1e-250  # probabilities below it may have lost digits, and their reciprocals overflow
 CONNECTED = 1e-50  # transition probability from which on states of small probability cannot matter later
 
 
@@ -128,7 +128,7 @@ def smooth(
             for j in range(K):
                 gamma[at, j] *= scale
                 if predicted[at, j] > 0.0 and b[row, j] > 0.0:
-                    smallest = min(smallest, gamma[at, j])
+                    smallest = min(smallest, predicted[at, j], gamma[at, j])
             of_sequence += np.log(total)
         if smallest < SMALL and least < CONNECTED:
             return False
@@ -312,7 +312,7 @@ def add_information(
                 mass = 0.0
                 for j in range(K):
                     mass += w[i, j]
-                share = 1.0 / mass if mass > 0.0 else 0.0
+                share = 1.0 / mass if mass > SMALL else 0.0
                 for r in range(q):
                     new[i, r] = share * ahead[i, r] - mean[r]
                 for j in range(K):
@@ -434,7 +434,7 @@ def add_trace_gradient(
             n_rows = _scores(layout, smoothed, first, covariances[s], (s, at), posterior, scores)
             before, after = earlier[at - begin], earlier[at - begin + 1]
             for j in range(K):
-                share = 1.0 / smoothed.gamma[at, j] if smoothed.gamma[at, j] > 0.0 else 0.0
+                share = 1.0 / smoothed.gamma[at, j] if smoothed.gamma[at, j] > SMALL else 0.0
                 after[j] = 0.0
                 for i in range(n_rows):
                     for r in range(q):
@@ -448,7 +448,7 @@ def add_trace_gradient(
                 mass, of_earlier, trace = 0.0, 0.0, 0.0
                 for j in range(K):
                     mass += w[i, j]
-                share = 1.0 / mass if mass > 0.0 else 0.0
+                share = 1.0 / mass if mass > SMALL else 0.0
                 for j in range(K):
                     own, with_later, with_earlier, across = 0.0, 0.0, 0.0, 0.0
                     for r in range(q):

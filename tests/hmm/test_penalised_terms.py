@@ -347,6 +347,16 @@ def test_probabilities_that_are_too_small_are_computed_in_logarithms(monkeypatch
         torch.testing.assert_close(found[i], expected[i], rtol=1e-8, atol=1e-6)
 
 
+def test_derivatives_are_exact_where_a_state_has_nearly_no_probability() -> None:
+    _, exact, _ = objectives(fitted())
+    n, generator = exact.coordinates.n, torch.Generator().manual_seed(0)
+    u = 3 * torch.randn(n, dtype=torch.float64, generator=generator)
+    information = exact.derivatives(u)[2]
+    expected = -hessian(lambda at: exact.value_and_gradient(at)[1], u)
+    torch.testing.assert_close(information, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+    assert exact.information_gradient(u, torch.eye(n, dtype=torch.float64)).isfinite().all()
+
+
 def few_steps(seed: int, *, is_missing: bool) -> sm.Sequences:
     """Two to five animals with 10 to 25 steps each, in two states that differ by two standard deviations."""
     rng, items, inputs = np.random.default_rng(seed), [], []
