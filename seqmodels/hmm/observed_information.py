@@ -31,7 +31,7 @@ from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import Observation
 
 if TYPE_CHECKING:
-    from seqmodels.hmm.score_loops import Layout, Smoothed
+    from seqmodels.hmm.score_loops import ScoreLayout, Smoothed
 
 LEAST_DENSITY = 1e-300  # of possible densities relative to the largest of a step
 NUMBERS_AT_ONCE = 1 << 23  # numbers of the scores of some steps that are held at once
@@ -355,9 +355,9 @@ class BatchSteps:
         return cls(batch, design, sequences)
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> ScoreLayout:
         """The steps and their terms as arrays, in the form that compiled loops read."""
-        from seqmodels.hmm.score_loops import Layout
+        from seqmodels.hmm.score_loops import ScoreLayout
 
         each, counts = self.sequences, [len(each.rows) for each in self.sequences]
         most = max((len(of.read) for of in each), default=0)
@@ -376,7 +376,7 @@ class BatchSteps:
             n_terms += len(number)
             terms.append((column, places[number, column], unit))
         column_of, place_of, unit_of = (torch.cat(of).numpy() for of in zip(*terms, strict=True))
-        return Layout(
+        return ScoreLayout(
             np.cumsum([0, *counts]),
             torch.cat([of.rows for of in each]).numpy(),
             torch.cat(padded, 1).numpy(),

@@ -18,7 +18,7 @@ SMALL = 1e-250  # probabilities below it may have lost digits, and their recipro
 CONNECTED = 1e-50  # transition probability from which on states of small probability cannot matter later
 
 
-class Layout(NamedTuple):
+class ScoreLayout(NamedTuple):
     """The N steps of n sequences, and the terms of their predictors, of which there are M = K·K + K·L + K.
 
     Attributes:
@@ -85,7 +85,7 @@ def smooth(
     p(z_t = j | x) / p(z_t = j | x_<t)``, which reads no densities.
 
     Args:
-        starts, order: the steps, as in ``Layout``.
+        starts, order: the steps, as in ``ScoreLayout``.
         odds: transition probabilities into each row, up to a factor of each row of the matrix, ``(N, K, K)``.
         b: densities of each row relative to the largest, ``(N, K)``; zero only if they are zero.
         final: probabilities of the end after each state, ``(n, K)``.
@@ -154,7 +154,7 @@ def smooth(
 
 
 @compiled(any_order=True)
-def add_gradient(layout: Layout, smoothed: Smoothed, first: np.ndarray, gradient: np.ndarray) -> None:
+def add_gradient(layout: ScoreLayout, smoothed: Smoothed, first: np.ndarray, gradient: np.ndarray) -> None:
     """Add the gradient of the log-likelihood by P numbers to ``gradient (P,)``, by Fisher's identity.
 
     Args:
@@ -201,7 +201,7 @@ def add_gradient(layout: Layout, smoothed: Smoothed, first: np.ndarray, gradient
 
 @compiled(any_order=True, inner=True)
 def _add_terms(
-    layout: Layout, values: np.ndarray, terms: tuple[int, int, int], factor: float, total: np.ndarray
+    layout: ScoreLayout, values: np.ndarray, terms: tuple[int, int, int], factor: float, total: np.ndarray
 ) -> None:
     """Add the terms of a predictor times a factor to sums ``total (q,)``.
 
@@ -218,7 +218,7 @@ def _add_terms(
 
 @compiled(any_order=True)
 def add_information(
-    layout: Layout, smoothed: Smoothed, first: np.ndarray, second: np.ndarray, information: np.ndarray
+    layout: ScoreLayout, smoothed: Smoothed, first: np.ndarray, second: np.ndarray, information: np.ndarray
 ) -> None:
     """Add minus the Hessian of the log-likelihood by P numbers to ``information (P, P)``, by Louis' identity.
 
@@ -330,7 +330,7 @@ def add_information(
 
 @compiled(any_order=True, inner=True)
 def _scores(
-    layout: Layout,
+    layout: ScoreLayout,
     smoothed: Smoothed,
     first: np.ndarray,
     covariance: np.ndarray,
@@ -402,7 +402,7 @@ def _scores(
 
 @compiled(any_order=True)
 def add_trace_gradient(
-    layout: Layout, smoothed: Smoothed, first: np.ndarray, covariances: np.ndarray, gradient: np.ndarray
+    layout: ScoreLayout, smoothed: Smoothed, first: np.ndarray, covariances: np.ndarray, gradient: np.ndarray
 ) -> None:
     """Add the gradient of ``Σ_s tr(covariance_s @ information_s)`` over sequences s by P numbers to ``gradient (P,)``.
 
@@ -450,15 +450,15 @@ def add_trace_gradient(
                     mass += w[i, j]
                 share = 1.0 / mass if mass > SMALL else 0.0
                 for j in range(K):
-                    own, with_later, with_earlier, across = 0.0, 0.0, 0.0, 0.0
+                    of_step, with_later, with_earlier, across = 0.0, 0.0, 0.0, 0.0
                     for r in range(q):
-                        own += covered[i, j, r] * total[i, j, r]
+                        of_step += covered[i, j, r] * total[i, j, r]
                         with_later += covered[i, j, r] * later[j, r]
                         with_earlier += covered[i, j, r] * before[i, r]
                         across += covered_later[j, r] * before[i, r]
-                    of_earlier += w[i, j] * (own + 2.0 * with_later)
-                    of_later[j] += w[i, j] * (own + 2.0 * with_earlier)
-                    factor = w[i, j] * (own + 2.0 * (with_later + with_earlier + across))
+                    of_earlier += w[i, j] * (of_step + 2.0 * with_later)
+                    of_later[j] += w[i, j] * (of_step + 2.0 * with_earlier)
+                    factor = w[i, j] * (of_step + 2.0 * (with_later + with_earlier + across))
                     for r in range(q):
                         of_sums[r] -= factor * total[i, j, r]
                         new[i, r] += share * w[i, j] * (total[i, j, r] + later[j, r])
@@ -467,12 +467,12 @@ def add_trace_gradient(
                     of_sums[r] -= of_earlier * before[i, r]
                     both[r] = before[i, r] + new[i, r]
                 for k in range(K):
-                    own, with_both = 0.0, 0.0
+                    of_step, with_both = 0.0, 0.0
                     for r in range(q):
-                        own += covered_moves[i, k, r] * moves[i, k, r]
+                        of_step += covered_moves[i, k, r] * moves[i, k, r]
                         with_both += covered_moves[i, k, r] * both[r]
-                    trace += p[i, k] * own
-                    factor = mass * p[i, k] * (own + 2.0 * with_both)
+                    trace += p[i, k] * of_step
+                    factor = mass * p[i, k] * (of_step + 2.0 * with_both)
                     for r in range(q):
                         of_sums[r] += factor * moves[i, k, r]
                 for r in range(q):
