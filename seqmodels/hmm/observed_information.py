@@ -1,12 +1,12 @@
 """The exact observed information of a hidden Markov chain: minus the Hessian of its log-likelihood.
 
 By Louis (1982) it is ``E[-∂² log p(x, z) | x] - Var[∂ log p(x, z) | x]`` over paths z of states. Given x the states are
-a Markov chain, so that the variance of the score ``Σ_t s_t(z_t-1, z_t)`` is the sum of those of the differences ::
+a Markov chain, so that the variance of the score ``Σ_t s_t(z_t-1, z_t)``, with scores less their expectations, is ::
 
-    d_t(i, j) = s_t(i, j) + v_t(j) - v_t-1(i)     v_t(i) = E[Σ_r>t s_r | z_t = i, x]
+    Σ_t E[s_t s_t' + s_t v_t' + v_t s_t' | x]     v_t(i) = E[Σ_r>t s_r | z_t = i, x]
 
-of a martingale, which one recursion backwards in time gives. The cost is that of a product of matrices with a row for
-each step and pair of states, and a column for each parameter.
+which one recursion backwards in time gives (``score_loops``). The cost at each step is that of the outer product of the
+numbers that a sequence depends on with themselves.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -25,9 +26,14 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
+from seqmodels.inference.chains.log_weights import relative_to_largest, safe_log
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import Observation
 
+if TYPE_CHECKING:
+    from seqmodels.hmm.score_loops import ScoreLayout, Smoothed
+
+LEAST_DENSITY = 1e-300  # of possible densities relative to the largest of a step
 NUMBERS_AT_ONCE = 1 << 23  # numbers of the scores of some steps that are held at once
 STEP = 1e-4  # of the differences of the gradient of the log-prior
 ALONG = 1e-2  # of the second differences of the gradient, in standard errors up to 1
@@ -61,6 +67,11 @@ class Places:
         """Number of the numbers u that have a place, if all have."""
         arrays = (self.initial, self.transition, self.table, self.duration)
         return 1 + max(int(each.max()) for each in arrays if each.numel())
+
+    @property
+    def has_duration_slopes(self) -> bool:
+        """True if durations depend on inputs."""
+        return bool(self.duration.numel()) and bool((self.duration[:, -1, 1:] >= 0).any())
 
     def reading(self, columns: Tensor) -> Places:
         """Return the places of the coefficients of some of the 1 + C columns, ``columns (1 + C,)`` a mask."""
@@ -156,6 +167,16 @@ def places_of(coordinates: Coordinates, array: Callable[[Parameters], Tensor]) -
     return place.round().long() - 1, unit
 
 
+class HasDerivatives(Protocol):
+    """The results of a forward-backward pass over a batch, from which derivatives of its log-likelihood follow."""
+
+    def value_and_gradient(self, places: Places) -> tuple[float, Tensor]:
+        """Return the log-likelihood times the batch's weight, and its gradient ``(P,)`` by Fisher's identity."""
+
+    def information(self, places: Places) -> Tensor:
+        """Return minus the Hessian of the log-likelihood times the batch's weight, ``(P, P)``."""
+
+
 @dataclass(frozen=True)
 class ExactObjective:
     """Log-likelihood plus log-prior of a chain of K states given inputs, as a function of P unconstrained numbers u.
@@ -188,7 +209,7 @@ class ExactObjective:
         """Return the objective at ``u (P,)`` in nats, -inf if a sequence is impossible, and its gradient ``(P,)``."""
         value, gradient = self._prior(u)
         for steps in self.steps:
-            value_of_batch, gradient_of_batch = self._predicted(steps, u).posterior().value_and_gradient(self.places)
+            value_of_batch, gradient_of_batch = self._posterior(steps, u).value_and_gradient(self.places)
             value, gradient = value + value_of_batch, gradient + gradient_of_batch
         return value, gradient
 
@@ -200,7 +221,7 @@ class ExactObjective:
         value, gradient = self._prior(u)
         information = self._prior_information(u)
         for steps in self.steps:
-            posterior = self._predicted(steps, u, second=True).posterior()
+            posterior = self._posterior(steps, u, second=True)
             value_of_batch, gradient_of_batch = posterior.value_and_gradient(self.places)
             value, gradient = value + value_of_batch, gradient + gradient_of_batch
             if not np.isfinite(value):
@@ -211,8 +232,8 @@ class ExactObjective:
     def information_gradient(self, u: Tensor, covariance: Tensor) -> Tensor:
         """Return the gradient of ``tr(covariance @ information)`` by u, ``(P,)``, of the log-likelihood's information.
 
-        It is a sum of second differences of the gradient along factors of the covariance. They are of each sequence by
-        itself, which depends on few of the numbers, and are taken side by side.
+        It is a sum of second differences of the gradient along directions that change the tables of emissions, for each
+        sequence by itself, side by side. For the others it is in closed form.
 
         Args:
             u: the numbers, ``(P,)``.
@@ -220,14 +241,20 @@ class ExactObjective:
         """
         total = torch.zeros_like(u)
         for steps in self.steps:
-            predicted = self._predicted(steps, u)
-            centre = predicted.posterior().value_and_gradient(self.places)[1]
-            for shift in steps.shifts(self.places, covariance):
+            predicted, factors = self._predicted(steps, u), steps.factors(covariance)
+            posterior = predicted.posterior()
+            total += posterior.trace_gradient(self.places, [rest for _, rest in factors])
+            centre = posterior.value_and_gradient(self.places)[1]
+            for shift in steps.shifts_along([along for along, _ in factors], self.places, moves_table=True):
                 along = ALONG / max(1.0, shift.largest)
                 for sign in (along, -along):
                     shifted = predicted.shifted(shift, sign, self.emission.observation, steps.batch)
                     total += (centre - shifted.posterior().value_and_gradient(self.places)[1]) / along**2
         return total
+
+    def _posterior(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> HasDerivatives:
+        """Return what derivatives follow from, with arguments as for ``_predicted``."""
+        return self._predicted(steps, u, second=second).posterior()
 
     def _predicted(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> _Predicted:
         """Return the probabilities and densities of the steps of a batch.
@@ -238,16 +265,17 @@ class ExactObjective:
             second: True if the information is asked for.
         """
         p, inputs, batch = self.coordinates.at(u.detach())[0], steps.design[:, 1:], steps.batch
-        if p.transition_slopes is None:  # so that there is a matrix of transitions at every step
-            p = replace(p, transition_slopes=p.transition.new_zeros(*p.transition.shape, self.n_inputs))
-        if p.table_slopes is None:
-            outputs = p.table.expand(len(inputs), -1, -1)
-        else:
-            outputs = p.table + torch.einsum("nc,klc->nkl", inputs, p.table_slopes)
+        outputs = p.table.expand(len(inputs), -1, -1)
+        if p.table_slopes is not None:
+            outputs = outputs + torch.einsum("nc,klc->nkl", inputs, p.table_slopes)
+        logits = safe_log(p.transition).expand(len(inputs), -1, -1)
+        if p.transition_slopes is not None:
+            logits = logits + (inputs @ p.transition_slopes.flatten(0, 1).T).view(logits.shape)
         log_b, first, hessians = density_derivatives(
             self.emission.observation, outputs, batch.x, batch.past, second=second
         )
-        return _Predicted(steps, batch.trellis(p, LogDensities(log_b)), outputs, first, hessians)
+        trellis = batch.trellis(replace(p, transition_slopes=None), LogDensities(log_b))
+        return _Predicted.of(steps, trellis, logits, outputs, (first, hessians))
 
     def _prior(self, u: Tensor) -> tuple[float, Tensor]:
         with torch.enable_grad():
@@ -367,48 +395,118 @@ class BatchSteps:
             sequences.append(SequenceSteps.of(rows, design[rows], places))
         return cls(batch, design, sequences)
 
+    @cached_property
+    def layout(self) -> ScoreLayout:
+        """The steps and their terms as arrays, in the form that compiled loops read."""
+        from seqmodels.hmm.score_loops import ScoreLayout
+
+        each, counts = self.sequences, [len(each.rows) for each in self.sequences]
+        most = max((len(of.read) for of in each), default=0)
+        design = [self.design[of.rows][:, of.read].T for of in each]
+        padded = [torch.nn.functional.pad(of, (0, 0, 0, most - len(of))) for of in design]  # (c, T)
+        n_terms, bounds = 0, list[Tensor]()
+        terms = list[tuple[Tensor, Tensor, Tensor]]()
+        for of in each:
+            arrays = of.places.transition, of.places.table, of.places.initial
+            places = torch.cat([array.flatten(0, -2) for array in arrays])  # (M, c)
+            units = [torch.ones_like(array, dtype=torch.float64) for array in arrays]
+            units[1] = of.places.unit
+            number, column = (places >= 0).nonzero(as_tuple=True)
+            unit = torch.cat([array.flatten(0, -2) for array in units])[number, column]
+            bounds.append(n_terms + torch.searchsorted(number, torch.arange(len(places) + 1)))
+            n_terms += len(number)
+            terms.append((column, places[number, column], unit))
+        column_of, place_of, unit_of = (torch.cat(of).numpy() for of in zip(*terms, strict=True))
+        return ScoreLayout(
+            np.cumsum([0, *counts]),
+            torch.cat([of.rows for of in each]).numpy(),
+            torch.cat(padded, 1).numpy(),
+            torch.stack(bounds).numpy(),
+            column_of,
+            place_of,
+            unit_of,
+            np.cumsum([0, *(len(of.used) for of in each)]),
+            torch.cat([of.used for of in each]).numpy(),
+            torch.cat([of.sums for of in each]).numpy(),
+        )
+
     def shifts(self, places: Places, covariance: Tensor) -> Iterator[Shift]:
         """Yield shifts of the linear predictors along the columns of a factor of a covariance of the P numbers.
 
         The factor is of the rows and columns of the numbers that a sequence depends on, for each sequence by itself.
+        Its last columns leave the tables of emissions as they are, so that densities are computed for the first alone.
         """
-        factors = [_factor(each.covariance(covariance)) for each in self.sequences]
-        n, k = max((factor.shape[1] for factor in factors), default=0), len(places.initial)
-        n_outputs = places.table.shape[1]
-        is_moved = torch.zeros(places.n + 1, dtype=torch.bool)
-        is_moved[: places.n] = covariance.diagonal() > 0
-        moves_table, moves_durations = (bool(is_moved[each].any()) for each in (places.table, places.duration))
-        size = max(1, NUMBERS_AT_ONCE // (len(self.design) * k * (k + n_outputs)))
-        for begin in range(0, n, size):
-            m = min(size, n - begin)
+        factors = self.factors(covariance)
+        yield from self.shifts_along([along for along, _ in factors], places, moves_table=True)
+        yield from self.shifts_along([rest for _, rest in factors], places, moves_table=False)
+
+    def factors(self, covariance: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return factors R and S of the covariance of the q sums of each sequence, given that of the P numbers.
+
+        The covariance is ``R R' + S S'``, and S is zero in the rows of numbers of the tables of emissions.
+        """
+        return [_factors(each.covariance(covariance), each.places.table) for each in self.sequences]
+
+    def shifts_along(self, parts: Sequence[Tensor], places: Places, *, moves_table: bool) -> Iterator[Shift]:
+        """Yield shifts of the linear predictors along columns ``(q, m)`` of changes of the sums of each sequence.
+
+        Args:
+            parts: the columns of each sequence.
+            places: places of coefficients among all numbers.
+            moves_table: True if they change the tables of emissions.
+        """
+        n, k, n_outputs = len(self.design), *places.table.shape[:2]
+        size = max(1, NUMBERS_AT_ONCE // (n * k * (k + n_outputs)))
+        n_shifts = max((part.shape[1] for part in parts), default=0)
+        for begin in range(0, n_shifts, size):
+            m = min(size, n_shifts - begin)
             initial = self.design.new_zeros(m, len(self.sequences), k)
-            transition = self.design.new_zeros(m, len(self.design), k, k)
-            table = self.design.new_zeros(m, len(self.design), k, n_outputs) if moves_table else None
-            duration = self.design.new_zeros(m, len(self.design), k) if moves_durations else None
-            for i, (each, factor) in enumerate(zip(self.sequences, factors, strict=True)):
-                along = factor[:, begin : begin + m]
-                padded = torch.cat([along, along.new_zeros(1, along.shape[1])])  # the place -1 is this zero
+            transition = self.design.new_zeros(n, m, k, k)
+            table = self.design.new_zeros(n, m, k, n_outputs) if moves_table else None
+            duration = self.design.new_zeros(n, m, k) if places.has_duration_slopes else None
+            for i, (each, part) in enumerate(zip(self.sequences, parts, strict=True)):
+                along = part[:, begin : begin + m].T
+                padded = torch.cat([along, along.new_zeros(len(along), 1)], 1)  # the place -1 is this zero
                 d = self.design[each.rows][:, each.read]
-                initial[: along.shape[1], i] = torch.einsum("c,kcm->mk", d[0], padded[each.places.initial])
-                transition[: along.shape[1], each.rows] = torch.einsum(
-                    "tc,ijcm->mtij", d, padded[each.places.transition]
-                )
+                initial[: len(along), i] = padded[:, each.places.initial] @ d[0]
+                by_column = padded[:, each.places.transition].permute(3, 0, 1, 2)  # (c, m, K, K)
+                transition[each.rows, : len(along)] = torch.tensordot(d, by_column, 1)
                 if table is not None:
-                    moved = padded[each.places.table] * each.places.unit.unsqueeze(-1)
-                    table[: along.shape[1], each.rows] = torch.einsum("tc,klcm->mtkl", d, moved)
+                    by_column = (padded[:, each.places.table] * each.places.unit).permute(3, 0, 1, 2)
+                    table[each.rows, : len(along)] = torch.tensordot(d, by_column, 1)
                 if duration is not None:
-                    moved = padded[each.places.duration[:, -1]] * each.places.duration_unit[:, -1].unsqueeze(-1)
-                    duration[: along.shape[1], each.rows] = torch.einsum("tc,kcm->mtk", d, moved)
+                    coefficients = padded[:, each.places.duration[:, -1]] * each.places.duration_unit[:, -1]
+                    duration[each.rows, : len(along)] = torch.tensordot(d, coefficients.permute(2, 0, 1), 1)
             for i in range(m):
-                of_outputs = (None if each is None else each[i] for each in (table, duration))
-                yield Shift(initial[i], transition[i], *of_outputs)
+                of_outputs = (None if each is None else each[:, i] for each in (table, duration))
+                yield Shift(initial[i], transition[:, i], *of_outputs)
 
 
-def _factor(matrix: Tensor) -> Tensor:
-    """Return R with ``R R' = matrix``, a positive semi-definite matrix ``(p, p)``, without columns of zeros."""
+def _factors(matrix: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    """Return R and S with ``R R' + S S' = matrix``, where S is zero in the rows of the places of a table.
+
+    Args:
+        matrix: a positive semi-definite matrix, ``(q, q)``.
+        table: numbers of rows in any shape; -1 is none.
+    """
+    is_first = torch.zeros(len(matrix) + 1, dtype=torch.bool)
+    is_first[table] = True
+    first, rest = is_first[:-1], ~is_first[:-1]
+    least = 1e-14 * float(matrix.diagonal().max()) if len(matrix) else 0.0
+    of_first = _root(matrix[first][:, first], least)
+    along = matrix[:, first] @ (of_first / of_first.square().sum(0))
+    after = matrix.new_zeros(len(matrix), int(rest.sum()))
+    after[rest] = torch.eye(after.shape[1], dtype=matrix.dtype)
+    return along, after @ _root((matrix - along @ along.T)[rest][:, rest], least)
+
+
+def _root(matrix: Tensor, least: float) -> Tensor:
+    """Return R with ``R R' = matrix``, a positive semi-definite matrix ``(p, p)``, and orthogonal columns.
+
+    Directions with variances up to ``least`` are left out.
+    """
     values, vectors = torch.linalg.eigh(matrix)
-    is_positive = values > 1e-14 * values.abs().amax() if len(values) else values > 0
-    result: Tensor = vectors[:, is_positive] * values[is_positive].sqrt()
+    result: Tensor = vectors[:, values > least] * values[values > least].sqrt()
     return result
 
 
@@ -418,7 +516,10 @@ class _Predicted:
 
     Attributes:
         steps: the steps of the batch.
-        trellis: probabilities of transitions at each step, of first states, and densities.
+        trellis: probabilities of first states and ends, and densities.
+        b: densities relative to the largest of each step, ``(N, K)``.
+        peak: the sum of the logarithms of the largest densities.
+        logits: logits of the transitions into each step, ``(N, K, K)``.
         outputs: output parameters of the density of each step in each state, ``(N, K, L)``.
         first: derivatives of log-densities by output parameters, ``(N, K, L)``.
         second: their second derivatives, ``(N, K, L, L)``, or None.
@@ -426,9 +527,27 @@ class _Predicted:
 
     steps: BatchSteps
     trellis: Trellis
+    b: Tensor
+    peak: float
+    logits: Tensor
     outputs: Tensor
     first: Tensor
     second: Tensor | None
+
+    @classmethod
+    def of(
+        cls,
+        steps: BatchSteps,
+        trellis: Trellis,
+        logits: Tensor,
+        outputs: Tensor,
+        derivatives: tuple[Tensor, Tensor | None],
+    ) -> _Predicted:
+        """Return the probabilities of steps, given the first and second derivatives of the densities of a trellis."""
+        log_b, peak = relative_to_largest(trellis.densities.log().double())
+        b = log_b.exp().clamp_(min=LEAST_DENSITY).masked_fill_(log_b == -torch.inf, 0.0)
+        first, second = derivatives
+        return cls(steps, trellis, b, float(peak.sum()), logits, outputs, first.contiguous(), second)
 
     def shifted(self, shift: Shift, factor: float, observation: Observation, batch: PackedBatch) -> _Predicted:
         """Return the same with linear predictors to which ``factor`` times a shift is added, without ``second``.
@@ -439,24 +558,35 @@ class _Predicted:
             observation: the emission distribution.
             batch: the sequences.
         """
-        assert self.trellis.log_transitions is not None
-        log_a = torch.add(self.trellis.log_transitions, shift.transition, alpha=factor).log_softmax(-1)
+        logits = torch.add(self.logits, shift.transition, alpha=factor)
         initial = (self.trellis.initial.log() + factor * shift.initial).softmax(-1)
-        trellis = replace(self.trellis, log_transitions=log_a, initial=initial)
+        trellis = replace(self.trellis, initial=initial)
         if shift.table is None:
-            return replace(self, trellis=trellis, second=None)
+            return replace(self, trellis=trellis, logits=logits, second=None)
         outputs = self.outputs + factor * shift.table
         log_b, first, _ = density_derivatives(observation, outputs, batch.x, batch.past, second=False)
-        return _Predicted(self.steps, replace(trellis, densities=LogDensities(log_b)), outputs, first, None)
+        trellis = replace(trellis, densities=LogDensities(log_b))
+        return _Predicted.of(self.steps, trellis, logits, outputs, (first, None))
 
     def posterior(self) -> _Posterior:
-        """Return the results of the forward-backward pass."""
-        ran, log_a = forward_backward_pass(self.trellis), self.trellis.log_transitions
-        assert ran.transitions is not None, "there is a matrix at every step"
-        assert log_a is not None
-        initial = self.trellis.initial.expand(self.steps.batch.segments.n_sequences, -1)
-        of_chain = (ran.gamma.double(), ran.transitions, log_a.exp(), initial)
-        return _Posterior(self.steps, float(ran.log_prob.sum()), *of_chain, self.first, self.second)
+        """Return the results of the forward-backward pass, in logarithms where probabilities would be too small."""
+        from seqmodels.hmm.score_loops import Smoothed, smooth
+
+        layout, n = self.steps.layout, self.steps.batch.segments.n_sequences
+        ends = self.trellis.initial, self.trellis.final
+        initial, final = (each.expand(n, -1).contiguous().numpy() for each in ends)
+        smoothed, log_prob = Smoothed.of(self.logits.shape, initial), np.empty(n)
+        buffer, odds = np.empty(self.b.shape), self.logits.exp().numpy()
+        if smooth(layout.starts, layout.order, odds, self.b.numpy(), final, smoothed, buffer, log_prob):
+            value = float(log_prob.sum()) + self.peak
+        else:
+            log_a = self.logits.log_softmax(-1)
+            ran = forward_backward_pass(replace(self.trellis, log_transitions=log_a))
+            assert ran.transitions is not None, "there is a matrix at every step"
+            of_rows = log_a.exp(), ran.gamma.double(), ran.transitions
+            transition, gamma, xi = (each.numpy()[layout.order] for each in of_rows)
+            smoothed, value = Smoothed(transition, gamma, xi, initial), float(ran.log_prob.sum())
+        return _Posterior(self.steps, value, smoothed, self.first, self.second)
 
 
 @dataclass(frozen=True)
@@ -466,128 +596,49 @@ class _Posterior:
     Attributes:
         steps: the steps of the batch.
         value: log-likelihood in nats; -inf if a sequence is impossible.
-        gamma: posterior of states, ``(N, K)``.
-        xi: posterior of transitions into each step, ``(N, K, K)``; zeros in first steps.
-        transition: transition probabilities into each step, ``(N, K, K)``.
-        initial: probabilities of the first state of each of n sequences, ``(n, K)``.
+        smoothed: posterior of the states.
         first: derivatives of log-densities by output parameters, ``(N, K, L)``.
         second: their second derivatives, ``(N, K, L, L)``, or None.
     """
 
     steps: BatchSteps
     value: float
-    gamma: Tensor
-    xi: Tensor
-    transition: Tensor
-    initial: Tensor
+    smoothed: Smoothed
     first: Tensor
     second: Tensor | None
 
     def value_and_gradient(self, places: Places) -> tuple[float, Tensor]:
         """Return the log-likelihood times the batch's weight, and its gradient ``(P,)`` by Fisher's identity."""
-        design, batch = self.steps.design, self.steps.batch
-        gradient, rows = design.new_zeros(places.n), batch.segments.first
-        residual = self.xi - self.xi.sum(-1, keepdim=True) * self.transition
-        score = self.gamma.unsqueeze(-1) * self.first
-        for place, values in (
-            (places.transition, (residual.flatten(1).T @ design).view(places.transition.shape)),
-            (places.table, places.unit * (score.flatten(1).T @ design).view(places.table.shape)),
-            (places.initial, (self.gamma[rows] - self.initial).T @ design[rows]),
-        ):
-            gradient.index_add_(0, place[place >= 0], values[place >= 0])
-        return batch.weight * self.value, batch.weight * gradient
+        from seqmodels.hmm.score_loops import add_gradient
+
+        gradient, weight = np.zeros(places.n), self.steps.batch.weight
+        add_gradient(self.steps.layout, self.smoothed, self.first.numpy(), gradient)
+        return weight * self.value, weight * torch.from_numpy(gradient)
 
     def information(self, places: Places) -> Tensor:
         """Return minus the Hessian of the log-likelihood times the batch's weight, ``(P, P)``."""
-        information = self._of_densities(places)
-        for number, each in enumerate(self.steps.sequences):
-            information[each.used[:, None], each.used] += self._of_chain(number, each)[each.sums[:, None], each.sums]
-        return 0.5 * self.steps.batch.weight * (information + information.T)
+        from seqmodels.hmm.score_loops import add_information
 
-    def _of_densities(self, places: Places) -> Tensor:
-        """Return minus the expected Hessian of the log-densities, ``(P, P)``."""
         assert self.second is not None
-        information = self.gamma.new_zeros(places.n, places.n)
-        for k, (place, unit) in enumerate(zip(places.table, places.unit, strict=True)):
-            is_free = place >= 0
-            designs = [
-                self.steps.design[:, free] * of_place[free] for free, of_place in zip(is_free, unit, strict=True)
-            ]
-            numbers = is_free.any(1).nonzero()[:, 0].tolist()
-            for a in numbers:
-                for b in numbers:
-                    weights = self.gamma[:, k] * self.second[:, k, a, b]
-                    index = (place[a][is_free[a]][:, None], place[b][is_free[b]][None])
-                    information.index_put_(index, -(designs[a].T * weights) @ designs[b], accumulate=True)
-        return information
+        information = np.zeros((places.n, places.n))
+        add_information(self.steps.layout, self.smoothed, self.first.numpy(), self.second.numpy(), information)
+        return self.steps.batch.weight * torch.from_numpy(information)
 
-    def _of_chain(self, number: int, of: SequenceSteps) -> Tensor:
-        """Return minus the expected Hessian of the chain's log-probabilities, less the variance of the score.
+    def trace_gradient(self, places: Places, factors: Sequence[Tensor]) -> Tensor:
+        """Return the gradient of the sum of ``tr(S' @ information @ S)`` of all sequences times the weight, ``(P,)``.
 
         Args:
-            number: number of the sequence in the batch.
-            of: its steps.
-
-        Returns:
-            What one sequence adds to the information of the q sums that it depends on, ``(q, q)``.
+            places: places of coefficients among all numbers.
+            factors: S of each sequence, ``(q, m)``, zero in the rows of numbers of the tables of emissions.
         """
-        k, p = self.gamma.shape[1], of.n_sums
-        sums, after = self.gamma.new_zeros(p, p), self.gamma.new_zeros(k, p)  # v of the last step of a part
-        rows = [(of.places.transition[i] >= 0).nonzero(as_tuple=True) for i in range(k)]
-        of_row = [of.places.transition[i][row] for i, row in enumerate(rows)]
-        for part in reversed(of.rows.split(max(1, NUMBERS_AT_ONCE // (k * k * max(1, p))))):
-            design, xi, a = self.steps.design[part][:, of.read], self.xi[part], self.transition[part]
-            before = xi.sum(-1)  # of the state at the step before, (T, K)
-            ratio = xi / torch.where(before > 0, before, 1.0).unsqueeze(-1)
-            of_density = self._density_scores(of, part, design)  # (T, K, p)
-            expected, of_moves = ratio @ of_density, []
-            for i, (to, column) in enumerate(rows):
-                minus_p = torch.nn.functional.one_hot(to, k).T - a[:, i, None, to]  # (T, K, q)
-                of_moves.append(minus_p * design[:, None, column])
-                flat = ((before[:, i, None] * a[:, i]).sqrt().unsqueeze(-1) * of_moves[i]).flatten(0, 1)
-                sums[of_row[i][:, None], of_row[i]] += flat.T @ flat
-                expected[:, i, of_row[i]] += torch.einsum("tj,tjq->tq", ratio[:, i], of_moves[i])
-            values = _backward(ratio, expected, after)  # v of the step before the part, then of each of its steps
-            differences = (of_density + values[1:]).unsqueeze(1) - values[:-1].unsqueeze(2)  # (T, K, K, p)
-            for i in range(k):
-                differences[:, i, :, of_row[i]] += of_moves[i]
-            flat = differences.mul_(xi.sqrt().unsqueeze(-1)).flatten(0, 2)
-            sums -= flat.T @ flat
-            after = values[0]
-        to, column = (of.places.initial >= 0).nonzero(as_tuple=True)
-        of_first = design.new_zeros(k, p)
-        minus_p = torch.nn.functional.one_hot(to, k).T - self.initial[number, to]
-        of_first[:, of.places.initial[to, column]] = minus_p * design[0, column]
-        flat = self.initial[number].sqrt().unsqueeze(-1) * of_first
-        sums += flat.T @ flat
-        gamma, total = self.gamma[of.rows[0]], of_first + of_density[0] + values[1]
-        flat = gamma.sqrt().unsqueeze(-1) * (total - gamma @ total)
-        return sums - flat.T @ flat
+        from seqmodels.hmm.score_loops import add_trace_gradient
 
-    def _density_scores(self, of: SequenceSteps, part: Tensor, design: Tensor) -> Tensor:
-        """Return the derivatives of the log-densities of some steps by the q sums of a sequence, ``(T, K, q)``."""
-        k = self.gamma.shape[1]
-        scores = design.new_zeros(len(part), k, of.n_sums)
-        for i in range(k):
-            which, column = (of.places.table[i] >= 0).nonzero(as_tuple=True)
-            values = self.first[part][:, i, which] * design[:, column] * of.places.unit[i][which, column]
-            scores[:, i].index_add_(1, of.places.table[i][which, column], values)
-        return scores
-
-
-def _backward(ratio: Tensor, expected: Tensor, after: Tensor) -> Tensor:
-    """Return ``v_t-1 = expected_t + ratio_t v_t`` for T steps, and ``after``, v of the last step, ``(T + 1, K, p)``.
-
-    Args:
-        ratio: ``p(z_t = j | z_t-1 = i, x)``, ``(T, K, K)``.
-        expected: expected score of each step given the state before, ``(T, K, p)``.
-        after: expected scores of all later steps given the last state, ``(K, p)``.
-    """
-    values = torch.cat([expected, after[None]])
-    arrays, ratios = values.numpy(), ratio.numpy()
-    for t in range(len(ratios) - 1, -1, -1):
-        arrays[t] += ratios[t] @ arrays[t + 1]
-    return values
+        most, gradient = max((len(factor) for factor in factors), default=0), np.zeros(places.n)
+        covariances = np.zeros((len(factors), most, most))
+        for covariance, factor in zip(covariances, factors, strict=True):
+            covariance[: len(factor), : len(factor)] = (factor @ factor.T).numpy()
+        add_trace_gradient(self.steps.layout, self.smoothed, self.first.numpy(), covariances, gradient)
+        return self.steps.batch.weight * torch.from_numpy(gradient)
 
 
 def density_derivatives(

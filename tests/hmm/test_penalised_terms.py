@@ -335,6 +335,28 @@ def test_the_gradient_of_the_trace_is_its_difference_where_a_direction_is_hardly
     torch.testing.assert_close(found, differences, rtol=1e-3, atol=1e-4 * float(differences.abs().max()))
 
 
+def test_probabilities_that_are_too_small_are_computed_in_logarithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, exact, _ = objectives(fitted())
+    n = exact.coordinates.n
+    u, C = torch.full((n,), 0.05, dtype=torch.float64), torch.eye(n, dtype=torch.float64)
+    expected = (*exact.derivatives(u), exact.information_gradient(u, C))
+    monkeypatch.setattr("seqmodels.hmm.score_loops.smooth", lambda *arguments: False)
+    found = (*exact.derivatives(u), exact.information_gradient(u, C))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-12)
+    for i in (1, 2, 3):
+        torch.testing.assert_close(found[i], expected[i], rtol=1e-8, atol=1e-6)
+
+
+def test_derivatives_are_exact_where_a_state_has_nearly_no_probability() -> None:
+    _, exact, _ = objectives(fitted())
+    n, generator = exact.coordinates.n, torch.Generator().manual_seed(0)
+    u = 3 * torch.randn(n, dtype=torch.float64, generator=generator)
+    information = exact.derivatives(u)[2]
+    expected = -hessian(lambda at: exact.value_and_gradient(at)[1], u)
+    torch.testing.assert_close(information, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+    assert exact.information_gradient(u, torch.eye(n, dtype=torch.float64)).isfinite().all()
+
+
 def few_steps(seed: int, *, is_missing: bool) -> sm.Sequences:
     """Two to five animals with 10 to 25 steps each, in two states that differ by two standard deviations."""
     rng, items, inputs = np.random.default_rng(seed), [], []

@@ -292,11 +292,15 @@ class MarginalLikelihood:
 
         zero, bound = -0.5 * float(log_precision[i]), float(self.largest[i].log())
         left(zero)
-        high = zero
+        diagonal = self._expanded(u).information.diagonal()
+        information = float(diagonal[self.blocks[i]].mean().clamp(min=LEAST_INFORMATION))
+        low = high = min(max(zero, -0.5 * np.log(information)), bound)  # about where V begins to fall
         while left(high) > 0:
             if high == bound:
                 return np.inf
             low, high = high, min(high + BRACKET, bound)
+        while left(low) <= 0:
+            low, high = max(low - BRACKET, zero), low
         return float(np.exp(brentq(left, low, high, xtol=LOG_ACCURACY)))
 
     # -- the penalised likelihood ----------------------------------------------------------------------------

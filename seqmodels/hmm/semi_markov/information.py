@@ -91,7 +91,7 @@ class ExactSegmentObjective(ExactObjective):
     def information_gradient(self, u: Tensor, covariance: Tensor) -> Tensor:
         total = torch.zeros_like(u)
         for steps in self.steps:
-            predicted = self._predicted(steps, u)
+            predicted = self._segments_of(steps, u)
             centre = predicted.posterior().value_and_gradient(self.places)[1]
             for shift in steps.shifts(self.places, covariance):
                 along = ALONG / max(1.0, shift.largest)
@@ -100,7 +100,17 @@ class ExactSegmentObjective(ExactObjective):
                     total += (centre - shifted.posterior().value_and_gradient(self.places)[1]) / along**2
         return total
 
-    def _predicted(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> PredictedSegments:
+    def _posterior(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> SegmentPosterior:
+        return self._segments_of(steps, u, second=second).posterior()
+
+    def _segments_of(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> PredictedSegments:
+        """Return the probabilities and densities of the steps of a batch.
+
+        Args:
+            steps: the steps of the batch.
+            u: the numbers, ``(P,)``.
+            second: True if the information is asked for.
+        """
         (p, of_numbers), inputs, batch = self.coordinates.at(u.detach()), steps.design[:, 1:], steps.batch
         if p.transition_slopes is None:  # so that there is a matrix of transitions at every step
             p = replace(p, transition_slopes=p.transition.new_zeros(*p.transition.shape, self.n_inputs))
