@@ -234,12 +234,18 @@ def terms_table(
 
 
 def warn_of_terms(terms: pd.DataFrame, maximum: Maximum) -> None:
-    """Warn of terms whose standard deviation is at its upper bound, and of those whose likelihood is flat.
+    """Warn of standard deviations at their bound or of a flat likelihood, and of a likelihood without a maximum.
 
     Args:
         terms: the table, as ``terms_table`` returns it.
         maximum: the maximum of the marginal likelihood.
     """
+    if maximum.is_quasi:
+        warn_caller(
+            "the marginal likelihood of the terms has no maximum in Laplace's approximation, as where the effects of a "
+            "group have two modes; converged_ is False, and their standard deviations are those of penalised "
+            "quasi-likelihood"
+        )
     for which, what in (
         (maximum.is_largest, f"is at its upper bound, {LARGEST_SD:g} on the scale of the linear predictor"),
         (maximum.is_flat, "is not determined by the data, because their marginal likelihood hardly depends on it"),

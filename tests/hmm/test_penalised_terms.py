@@ -371,7 +371,7 @@ def few_steps(seed: int, *, is_missing: bool) -> sm.Sequences:
     return sm.Sequences(items, inputs=inputs, input_names=["animal", "hour"])
 
 
-@pytest.mark.filterwarnings("ignore:the standard deviation of")
+@pytest.mark.filterwarnings("ignore:the standard deviation of", "ignore:the marginal likelihood of the terms")
 @pytest.mark.parametrize(("seed", "is_missing"), [(1, False), (2, False), (5, False), (2, True), (4, True)])
 def test_fits_to_few_steps_end_soon_where_no_step_raises_the_criterion(
     seed: int, is_missing: bool, monkeypatch: pytest.MonkeyPatch
@@ -403,6 +403,31 @@ def test_fits_to_few_steps_end_soon_where_no_step_raises_the_criterion(
             moved = at.clone()
             moved[i] += length
             assert marginal.value_and_gradient(moved, maximum.u)[0] < best + 2e-4
+
+
+@pytest.mark.filterwarnings("ignore:the standard deviation of")
+def test_without_a_maximum_terms_are_by_quasi_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, maximise = [], MarginalLikelihood.maximise
+
+    def keeping(self: MarginalLikelihood, u: torch.Tensor) -> Maximum:
+        kept.append((self, maximise(self, u)))
+        return kept[-1][1]
+
+    monkeypatch.setattr(MarginalLikelihood, "maximise", keeping)
+    effects = ChainInputEffects(transitions=[RandomEffect("animal")], emissions=[Smooth("hour", period=24)])
+    model = sm.HMM(2, observation=sm.GaussianMixture(1), n_init=1, dtype="float64", input_effects=effects)
+    with pytest.warns(UserWarning, match="those of penalised quasi-likelihood"):
+        model.fit(few_steps(24, is_missing=True))
+    assert not model.converged_
+    (marginal, maximum), *_ = kept
+    at = marginal._expanded(maximum.u)
+    value, gradient = marginal._model(at, maximum.u[marginal.outer], maximum.log_precision)
+    np.testing.assert_allclose(value, maximum.value, atol=1e-6)
+    n, is_there = len(marginal.outer), model.terms_["sd"].to_numpy() > 1e-3
+    assert gradient[:n].abs().max() < 1e-2  # the linear mixed model has its maximum here
+    assert gradient[n:][is_there].abs().max() < 1e-2
+    outer = torch.cat([at.u[marginal.outer], maximum.log_precision])
+    assert marginal.value_and_gradient(outer, at.u)[1].abs().max() > 0.1
 
 
 def plain_log_prob(theta: np.ndarray) -> float:

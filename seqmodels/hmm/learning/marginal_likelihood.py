@@ -46,6 +46,7 @@ LONGEST_STEP = 5.0  # most that a number changes in one step
 NEAR = 0.3  # length of a step from which on the gradient of V is computed, because before it decides nothing
 GAIN = 1e-5  # nats that another step can still gain where the sequence ends: half a hundredth of a standard error
 MOST_MODELS = 60  # of the sequence
+MOST_UNCORRECTED = 20  # of the sequence without a correction, where no maximum of V was found
 MOST_SEARCH = 200  # steps of the search for the maximum of a model
 MOST_HESSIANS = 30  # of the search for the inner numbers
 HALVINGS = 8  # of a step that does not raise V
@@ -85,6 +86,7 @@ class Maximum(NamedTuple):
         is_largest: True for blocks whose standard deviation is at its upper bound, ``(B,)``.
         is_flat: True for blocks whose standard deviation the data do not determine: V is within ``NEGLIGIBLE`` nats of
             its maximum where it is zero and where it is at its bound, ``(B,)``.
+        is_quasi: True if no maximum of V was found, and this is the end of the sequence of models without a correction.
     """
 
     u: Tensor
@@ -95,6 +97,7 @@ class Maximum(NamedTuple):
     converged: bool
     is_largest: Tensor
     is_flat: Tensor
+    is_quasi: bool = False
 
 
 class Correction(NamedTuple):
@@ -196,6 +199,7 @@ class MarginalLikelihood:
             log_precision = (log_precision + LONGEST).minimum(high)
             at = self._maximum_over(self.inner, u, log_precision, at)
         radius, converged = 1.0, False
+        uncorrected: tuple[Expansion, Tensor] | None = None  # where models without a correction nearly end
         correction: Correction | None = None
         of_last: Tensor | None = None  # the gradient of V at the last point
         for _ in range(MOST_MODELS if np.isfinite(last) else 0):
@@ -209,6 +213,8 @@ class MarginalLikelihood:
             has_gained = gain > -1e-9 * abs(last)
             if has_gained:
                 phi, log_precision, at, last = model.phi, model.log_precision, tried, value
+            if correction is None and is_near and has_gained:
+                uncorrected = at, log_precision
             if correction is not None:
                 if model.gain < GAIN and (has_gained or model.is_inside):
                     converged = model.is_inside
@@ -230,10 +236,38 @@ class MarginalLikelihood:
                     back = spread.of(before) - spread.of(now)
                     curvature = symmetric_rank_one(correction.curvature, back, there)
                 correction, of_last = Correction(lacking, curvature), gradient
+        quasi = None
+        if uncorrected is not None and not converged:
+            quasi = self._by_quasi_likelihood(*uncorrected, spread)
+        if quasi is not None:
+            at, log_precision, last = quasi
+            phi = at.u[self.outer]
         information, edf = at.information + torch.diag(self.precision(log_precision)), self._edf(at, log_precision)
         is_flat = self._is_flat(at, phi, log_precision, (low, high))
         is_largest = log_precision < low + AT_BOUND
-        return Maximum(at.u, log_precision, last, information, edf, converged, is_largest & ~is_flat, is_flat)
+        of_blocks = is_largest & ~is_flat, is_flat
+        return Maximum(at.u, log_precision, last, information, edf, converged, *of_blocks, quasi is not None)
+
+    def _by_quasi_likelihood(
+        self, at: Expansion, log_precision: Tensor, spread: VarianceScale
+    ) -> tuple[Expansion, Tensor, float] | None:
+        """Return where the sequence of models without a correction ends, and V there; None if it does not end.
+
+        Args:
+            at: the expansion to start from.
+            log_precision: the log-precisions to start from, ``(B,)``.
+            spread: scale of the log-precisions, with their bounds.
+        """
+        for _ in range(MOST_UNCORRECTED):
+            model = self._maximum_of_model(at, at.u[self.outer], log_precision, spread, None, 1.0)
+            outer, log_precision = torch.cat([model.phi, model.log_precision]), model.log_precision
+            at = self._at(outer, self._solved(at, model.phi, log_precision)[0], at)
+            value = self._value(at, log_precision)
+            if not np.isfinite(value):
+                return None
+            if model.gain < GAIN:
+                return at, log_precision, value
+        return None
 
     def _is_flat(self, at: Expansion, phi: Tensor, log_precision: Tensor, bounds: tuple[Tensor, Tensor]) -> Tensor:
         """Return a mask of the blocks on whose precision V of the expansion does not depend, ``(B,)``.
