@@ -226,6 +226,39 @@ def test_a_new_group_has_durations_of_the_population(tmp_path: Path) -> None:
     assert_allclose(swapped.terms_["sd"], model.terms_["sd"][::-1])
 
 
+@pytest.mark.usefixtures("few_models")
+@pytest.mark.filterwarnings("ignore:the standard deviation of")
+def test_tied_durations_have_the_effects_of_a_new_group_together() -> None:
+    X, tied = visits(), {"tied_durations": [0, 0, 1], "new_group_points": 2}
+    effects = {"durations": [ANIMAL], "new_group_points": tied.pop("new_group_points")}
+    model = made(X, effects, **tied)
+    new = sm.Sequences(
+        X.items[:1], inputs=[np.stack([np.full(14, 90.0), np.arange(14.0)], 1)], input_names=X.input_names
+    )
+    of_points = []
+    for point in normal_points(2, 2) * model.terms_["sd"].to_numpy():
+        at = HSMM.from_parameters(
+            model.initial_,
+            model.transition_,
+            duration_rates=model.duration_rates_ * np.exp(point[[0, 0, 1]]),
+            means=model.means_,
+            covariances=model.covariances_,
+            weights=model.weights_,
+            max_duration=6,
+        )
+        of_points.append(at.log_prob(new.items)[0])
+    assert_allclose(model.log_prob(new)[0], logsumexp(of_points) - np.log(2), rtol=1e-9)
+
+
+def test_a_ridge_and_the_count_of_parameters_leave_out_the_slopes_of_terms() -> None:
+    model = fitted()
+    effects = ChainInputEffects(durations=[ANIMAL], restricted=False, new_group_points=8, ridge=100.0)
+    ridged = model.clone().set_params(input_effects=effects).fit(counted()[0])
+    assert_allclose(ridged.duration_slopes_, model.duration_slopes_, rtol=1e-4, atol=1e-5)
+    linear = model.clone().set_params(input_effects=ChainInputEffects()).fit(counted()[0])
+    assert model.n_parameters_ == linear.n_parameters_ + round(model.terms_["edf"].sum())
+
+
 def test_names_of_durations_in_a_warning() -> None:
     rng = np.random.default_rng(0)
     items = [np.zeros((9, 1)) + rng.normal(size=(9, 1)) for _ in range(4)]
