@@ -288,7 +288,7 @@ def test_em_of_durations_given_inputs(family: str, left_censored: bool) -> None:
 @pytest.mark.parametrize("left_censored", [False, True])
 def test_the_m_step_of_durations_climbs_the_objective(left_censored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its gradient, by the slopes of states that share durations, is that of differences of the objective."""
-    X, weights, tied = given((30, 1, 40), 4), [1.0, 2.0, 0.5], [0, 1, 0]
+    X, weights, tied = given((30, 1, 20, 40), 4), [1.0, 2.0, 1.0, 2.0], [0, 1, 0]
     options = {**CHOSEN, "left_censored": left_censored, "tied_durations": tied, "input_effects__durations": True}
     model = made(HSMM, 3, max_iter=3, **options).fit(X, sample_weight=weights)
     seen = list[DurationRegression]()
