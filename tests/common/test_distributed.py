@@ -143,6 +143,9 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
         .fit(vectors())
         .partial_fit(vectors())
     ),
+    "semi-Markov, durations given inputs": lambda: HSMM(
+        2, max_duration=9, max_iter=4, n_init=2, left_censored=True, input_effects=ChainInputEffects(durations=True)
+    ).fit(with_inputs(vectors()), sample_weight=[1, 2, 1, 2, 3]),
     "semi-Markov, gradient": lambda: HSMM(2, max_duration=9, algorithm="gradient", max_iter=8).fit(vectors()),
     "semi-Markov, variational": lambda: HSMM(
         2, durations="categorical", max_duration=9, algorithm="variational", max_iter=4, n_init=1
@@ -205,6 +208,7 @@ AS_ONE = {
     "deviations given inputs": 1e-6,  # the M-step of transitions is a search
     "semi-Markov": 1e-8,  # its M-step of durations is a search
     "semi-Markov, stepwise": 1e-10,
+    "semi-Markov, durations given inputs": 1e-10,
     "semi-Markov, gradient": 1e-8,
     "semi-Markov, variational": 1e-10,
     "continuous time": 1e-10,

@@ -30,7 +30,6 @@ from seqmodels.hmm.semi_markov.cursor import HSMMCursor, SegmentState
 from seqmodels.hmm.semi_markov.durations import DurationFamily
 from seqmodels.hmm.semi_markov.estimates import SegmentEmitted, expected_log_prob
 from seqmodels.hmm.semi_markov.expectations import (
-    TABLES_OF_STEP,
     SegmentEmission,
     SegmentObjective,
     expected_counts,
@@ -43,6 +42,7 @@ from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
 from seqmodels.hmm.topology import Topology
 from seqmodels.inference.chains.log_space import LogProduct
 from seqmodels.inference.chains.semi_markov import (
+    TABLES_OF_STEP,
     SemiMarkovTrellis,
     best_segments,
     forward_backward_pass,
@@ -358,9 +358,10 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
             inputs: standardised inputs of the steps, ``(N, U)``.
         """
         assert isinstance(emission, SegmentEmission), "of this chain"
-        durations = emission.durations_given_inputs(parameters, inputs, 0).log_pmf_of_rows.exp()
-        means = durations @ torch.arange(1.0, durations.shape[-1] + 1, dtype=durations.dtype)
-        return means.expand(len(inputs), -1)
+        durations = emission.durations_given_inputs(parameters, inputs, 0)
+        pmf, of_row = durations.log_pmf.exp(), durations.table_of_row
+        means = pmf @ torch.arange(1.0, pmf.shape[-1] + 1, dtype=pmf.dtype)
+        return means.expand(len(inputs), -1) if of_row is None else means[of_row]
 
     def stationary(self, parameters: Parameters, emission: Emission) -> np.ndarray:
         segments = super().stationary(parameters, emission)

@@ -23,7 +23,7 @@ from seqmodels.hmm.semi_markov.expectations import (
     trellis_of_batch,
 )
 from seqmodels.inference.chains.densities import LogDensities
-from seqmodels.inference.chains.given_inputs import log_durations, log_transitions
+from seqmodels.inference.chains.given_inputs import distinct_rows, log_durations, log_transitions
 from seqmodels.inference.chains.log_weights import safe_log
 from seqmodels.inference.chains.semi_markov import SemiMarkovPosterior, forward_backward_pass
 
@@ -155,12 +155,15 @@ def _expected_durations(
         assert inputs is not None
         log_pmf = safe_log(pmf)
         total = (posterior.durations * torch.where(posterior.durations > 0, log_pmf, 0.0)).sum()
-        is_met = (posterior.segments > 0).any(1)
-        n, u = posterior.segments[is_met], inputs[is_met].to(slopes)
-        tilts = u @ slopes.T  # (R, K)
+        at, number = distinct_rows(inputs)
+        n, steps = (
+            each.new_zeros(len(at), each.shape[1]).index_add_(0, number, each)
+            for each in (posterior.segments, posterior.steps)
+        )
+        tilts = inputs[at].to(slopes) @ slopes.T  # (R, K)
         later = torch.arange(pmf.shape[1], dtype=pmf.dtype, device=pmf.device)
         log_z = torch.logsumexp(log_pmf + tilts.unsqueeze(-1) * later, -1)
-        total = total + (posterior.steps[is_met] * tilts - n * log_z).sum()
+        total = total + (steps * tilts - n * log_z).sum()
         if emission.left_censored:
             first = log_durations(log_pmf, slopes, inputs[: len(posterior.first_durations)]).exp()
             total = total + expected_log(posterior.first_durations, _of_steps_left(first))

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.distributed import all_reduce_sum
-from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.learning.constraints import Tying
@@ -33,13 +32,12 @@ from seqmodels.inference.chains.given_inputs import distinct_rows, log_transitio
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.inference.chains.semi_markov import (
+    TABLES_OF_STEP,
     Durations,
     SemiMarkovPosterior,
     SemiMarkovTrellis,
     forward_backward_pass,
 )
-
-TABLES_OF_STEP = 8  # tables of durations of a step that are held at once, if they depend on inputs
 
 
 @dataclass(frozen=True)
@@ -173,18 +171,12 @@ class SegmentEmission(Emission):
             n_sequences: number of sequences n, whose first steps come first.
 
         Raises:
-            ValueError: the tables of all steps do not fit into memory.
+            ValueError: the tables do not fit into memory.
         """
         durations = self.durations(parameters.table)
         if parameters.duration_slopes is None:
             return durations
         assert inputs is not None
-        n_numbers = len(inputs) * durations.log_pmf.numel()
-        refuse_beyond_memory(
-            f"durations of {len(inputs):,} steps that depend on inputs",
-            8.0 * 2 * TABLES_OF_STEP * n_numbers,
-            "pass a smaller max_duration, or shorter sequences",
-        )
         return durations.given_inputs(parameters.duration_slopes, inputs, n_sequences)
 
     def has_free_durations(self, n_states: int) -> Tensor:

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import is_compiling
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.inference.chains.given_inputs import distinct_rows, log_durations
 from seqmodels.inference.chains.log_space import LogProduct
 from seqmodels.inference.chains.log_weights import finite, relative_to_largest
@@ -37,6 +38,7 @@ from seqmodels.inference.chains.packing import Packing
 LEAST_EXACT = 1e-285  # sums of exponentials below this may have lost something that matters to underflow
 MOST_SEQUENCES_COMPILED = 64  # mean number of running sequences above which tensors are as fast
 LEAST_LOG = -700.0  # least logarithm of a probability that exponentials keep
+TABLES_OF_STEP = 8  # tables of durations of a step that are held at once, if they depend on inputs
 COLUMNS_AHEAD = 64  # smallest number of steps between two moves of the window of open segments
 
 
@@ -108,10 +110,20 @@ class Durations:
                 ``(K, U)``.
             inputs: inputs of each step, ``(N, U)``.
             n_sequences: number of sequences, whose first steps are the first of the N steps.
+
+        Raises:
+            ValueError: the tables do not fit into memory.
         """
         # Rows that differ only where all slopes are zero have one table, unless derivatives by slopes are needed.
         is_read = (slopes != 0).any(0) | slopes.requires_grad
         rows, table = distinct_rows(inputs[:, is_read])
+        n_cut_off = min(len(inputs), n_sequences * self.log_pmf.shape[1])  # steps at ends, which are counted one by one
+        n_tables = max(len(rows), n_cut_off)
+        refuse_beyond_memory(
+            f"durations of {n_tables:,} steps that depend on inputs",
+            8.0 * 2 * TABLES_OF_STEP * n_tables * self.log_pmf.numel(),
+            "pass a smaller max_duration, or shorter sequences",
+        )
         log_pmf = log_durations(self.log_pmf, slopes, inputs[rows])
         return Durations.of(log_pmf, left_censored=self.is_left_censored, table_of_row=table, n_sequences=n_sequences)
 

@@ -22,7 +22,15 @@ LABELS = [RNG.integers(0, 3, 20) for _ in range(6)]
 LABELLED = ([RNG.normal(size=(20, 2)) + each[:, None] for each in LABELS], LABELS)
 WORDS = ["abab", "bba", "aab", "abcb", "cab", "bcc"] * 2
 PAIRS = (WORDS, [word.upper().replace("C", "") or "A" for word in WORDS])
+GIVEN = (Sequences(X[0], inputs=[RNG.normal(size=(40, 2)) for _ in X[0]]),)
 Data = tuple[Any, ...]
+
+
+def of_durations(**options: Any) -> hmm.HSMM:
+    effects = ChainInputEffects(durations=True)
+    return hmm.HSMM(2, max_duration=9, left_censored=True, input_effects=effects, tol=0, max_iter=3, **options)
+
+
 CASES: dict[str, tuple[Callable[..., SequenceModel], Data]] = {
     "em": (lambda **o: HMM(2, observation=GaussianMixture(2), tol=0, max_iter=5).set_params(**o), X),
     "end": (lambda **o: HMM(2, tol=0, max_iter=6).set_params(**o), SYMBOLS),
@@ -45,7 +53,7 @@ CASES: dict[str, tuple[Callable[..., SequenceModel], Data]] = {
             tol=0,
             max_iter=5,
         ).set_params(**o),
-        (Sequences(X[0], inputs=[RNG.normal(size=(40, 2)) for _ in X[0]]),),
+        GIVEN,
     ),
     "stepwise": (
         lambda **o: HMM(
@@ -65,6 +73,11 @@ CASES: dict[str, tuple[Callable[..., SequenceModel], Data]] = {
             2, max_duration=9, algorithm="stepwise", training=ChainTraining(batches=2), n_init=2, tol=1e-3, max_iter=3
         ).set_params(**o),
         X,
+    ),
+    "semi-Markov, durations given inputs": (lambda **o: of_durations(n_init=2).set_params(**o), GIVEN),
+    "semi-Markov, durations given inputs, stepwise": (
+        lambda **o: of_durations(algorithm="stepwise", training=ChainTraining(batches=2)).set_params(**o),
+        GIVEN,
     ),
     "deviations": (lambda **o: hmm.MarkovSwitchingAR(2, 2, n_init=2, tol=0, max_iter=4).set_params(**o), X),
     "tagger": (lambda **o: HMMTagger(n_states_per_label=2, tol=0, max_iter=4).set_params(**o), LABELLED),

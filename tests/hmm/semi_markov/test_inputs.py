@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from scipy import stats
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
 from seqmodels.hmm import HSMM, Frozen
+from seqmodels.hmm.semi_markov import expectations
+from seqmodels.hmm.semi_markov.duration_regression import DurationRegression
 from tests.hmm.test_inputs import _goes_through
 from tests.made import made
 
@@ -282,6 +285,35 @@ def test_em_of_durations_given_inputs(family: str, left_censored: bool) -> None:
     assert not np.allclose(kept.emission_slopes_, model.emission_slopes_, rtol=1e-9)
 
 
+@pytest.mark.parametrize("left_censored", [False, True])
+def test_the_m_step_of_durations_climbs_the_objective(left_censored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gradient, by the slopes of states that share durations, is that of differences of the objective."""
+    X, weights, tied = given((30, 1, 20, 40), 4), [1.0, 2.0, 1.0, 2.0], [0, 1, 0]
+    options = {**CHOSEN, "left_censored": left_censored, "tied_durations": tied, "input_effects__durations": True}
+    model = made(HSMM, 3, max_iter=3, **options).fit(X, sample_weight=weights)
+    seen = list[DurationRegression]()
+    monkeypatch.setattr(
+        expectations, "DurationRegression", lambda *args: (seen.append(DurationRegression(*args)), seen[-1])[1]
+    )
+    copy.copy(model).set_params(warm_start=True, max_iter=1).fit(X, sample_weight=weights)
+    p, (objective, _, _) = model.parameters_, model._objective_at(model._setting().examples(Data.of(X, None, None)))
+    log_pmf = model._emission.durations(p.table).log_pmf
+    none, groups = torch.zeros(0, log_pmf.shape[1]).double(), [[0, 2], [1]]
+    assert p.duration_slopes is not None
+    assert len(seen) == 2
+
+    def value(alike: list[int], column: int, change: float) -> float:
+        other, slopes = copy.copy(model), p.duration_slopes.clone()
+        slopes[alike, column] += change
+        other.parameters_ = replace(p, duration_slopes=slopes)
+        return float(other.log_prob(X) @ weights + objective.prior.inputs.log_prior(other.parameters_))
+
+    for regression, alike in zip(seen, groups, strict=True):
+        _, gradient, _ = regression.terms(log_pmf[alike[0]], none, none, p.duration_slopes[alike[0]])
+        expected = [(value(alike, u, 1e-4) - value(alike, u, -1e-4)) / 2e-4 for u in range(2)]
+        assert_allclose(gradient, expected, rtol=1e-5)
+
+
 def test_slopes_of_durations_are_found() -> None:
     """Two states in turn, whose Poisson rates depend on an input of a segment's first step."""
     rng, items, inputs = np.random.default_rng(0), [], []
@@ -462,4 +494,10 @@ def test_tables_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.Monk
     model, X = driven(durations=True), given((6,))
     monkeypatch.setattr("seqmodels.common.main_memory.main_memory", lambda: 1000.0)
     with pytest.raises(ValueError, match=r"durations of 6 steps that depend on inputs would take .* smaller max_dur"):
+        model.log_prob(X)
+    # Sixty steps of the same inputs take three tables: segments that the end cuts off are counted one by one.
+    alike = sm.Sequences([np.zeros((60, 1))], inputs=[np.full((60, 2), 5.0)], input_names=X.input_names)
+    monkeypatch.setattr("seqmodels.common.main_memory.main_memory", lambda: 4000.0)
+    assert np.isfinite(model.log_prob(alike)).all()
+    with pytest.raises(ValueError, match="durations of 6 steps"):
         model.log_prob(X)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from seqmodels.inference.chains import forward_backward, semi_markov, viterbi
+from seqmodels.inference.chains.given_inputs import log_durations
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.semi_markov import (
     Durations,
@@ -22,6 +24,7 @@ from seqmodels.inference.chains.semi_markov import (
     forward_pass,
     sample_paths,
 )
+from seqmodels.inference.chains.semi_markov_paths import best_segment_alignments, k_best_segments, log_steps_left
 
 Array = NDArray[np.float64]
 LENGTHS = (6, 1, 4, 7)
@@ -264,6 +267,57 @@ def test_long_sequences_with_what_differs_are_the_same_compiled(
         assert_allclose(getattr(results[0], name), getattr(posterior, name), rtol=1e-10, atol=1e-12, err_msg=name)
     assert_array_equal(np.concatenate(results[1][0]), np.concatenate(paths))
     assert_allclose(results[1][1], best, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize(("left", "ends"), [(False, False), (True, False), (False, True)])
+def test_tables_that_rows_share_are_as_good_as_one_for_each_row(
+    left: bool, ends: bool, compiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In runs of rows of one table, shorter and longer than the longest segment, and from one row to the next."""
+    if not compiles:
+        monkeypatch.setattr(semi_markov, "is_compiling", lambda: False)
+    lengths, rng, of_steps = (80, 40, 79), np.random.default_rng(10), []
+    for n in lengths:
+        runs = rng.integers(1, 10, size=n)
+        of_steps.append(np.repeat(rng.integers(5, size=n), runs)[:n])
+    trellis = trellis_of(driven(left, lengths, durations=True, ends=ends), densities(11, lengths))
+    of_row, tables = trellis.packing.pack(torch.from_numpy(np.concatenate(of_steps))), trellis.durations.log_pmf[:5]
+    options: dict[str, Any] = {"left_censored": left, "n_sequences": len(lengths)}
+    shared = replace(trellis, durations=Durations.of(tables, table_of_row=of_row, **options))
+    each = replace(trellis, durations=Durations.of(tables[of_row], table_of_row=torch.arange(len(of_row)), **options))
+    posteriors = forward_backward_pass(shared), forward_backward_pass(each)
+    for name in vars(posteriors[0]):
+        assert_allclose(*(getattr(one, name) for one in posteriors), rtol=1e-10, atol=1e-12, err_msg=name)
+    groups = [[[0, 1], [2], [0, 1]]] * len(lengths)
+    for paths in (
+        best_segments,
+        lambda trellis: best_segment_alignments(trellis, groups)[1:],
+        lambda trellis: zip(*k_best_segments(trellis, 3), strict=True),
+        lambda trellis: sample_paths(trellis, 3, torch.Generator().manual_seed(0)),
+    ):
+        (found, log_prob), (expected, expected_log_prob) = paths(shared), paths(each)
+        assert_array_equal(np.concatenate(found, -1), np.concatenate(expected, -1))
+        assert_allclose(np.stack(log_prob), np.stack(expected_log_prob), rtol=1e-12)
+    for one, other in zip(*(log_steps_left(t, forward_pass(t)) for t in (shared, each)), strict=True):
+        assert_allclose(one, other, rtol=1e-10)
+
+
+def test_inputs_have_a_table_for_each_distinct_row_of_those_that_are_read() -> None:
+    """All inputs are read where derivatives by their slopes are needed."""
+    rng = np.random.default_rng(12)
+    u = torch.from_numpy(np.stack([rng.integers(3, size=20) - 1.0, rng.normal(size=20)], 1))
+    slopes, durations = torch.tensor([[0.0, 0.0], [0.5, 0.0], [-0.2, 0.0]]).double(), random_chain(0).durations
+    found = durations.given_inputs(slopes, u, 2)
+    assert len(found.log_pmf) == 3
+    assert_allclose(found.log_pmf_of_rows, log_durations(durations.log_pmf, slopes, u), rtol=1e-14)
+    assert_array_equal(found.log_first, found.log_pmf_of_rows[:2])
+    slopes[1, 1] = 0.3
+    for read in (slopes, torch.zeros_like(slopes).requires_grad_()):
+        found = durations.given_inputs(read, u, 2)
+        assert len(found.log_pmf) == 20
+        assert_allclose(found.log_pmf_of_rows.detach(), log_durations(durations.log_pmf, read, u).detach(), rtol=1e-14)
 
 
 @pytest.mark.parametrize("left", [False, True])
