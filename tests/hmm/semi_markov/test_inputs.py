@@ -287,8 +287,10 @@ def test_em_of_durations_given_inputs(family: str, left_censored: bool) -> None:
 
 @pytest.mark.parametrize("left_censored", [False, True])
 def test_the_m_step_of_durations_climbs_the_objective(left_censored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its gradient, by the slopes of states that share durations, is that of differences of the objective."""
+    """Its gradient, by the slopes of states that share durations, is that of differences; steps share inputs."""
     X, weights, tied = given((30, 1, 20, 40), 4), [1.0, 2.0, 1.0, 2.0], [0, 1, 0]
+    assert X.inputs is not None
+    X = sm.Sequences(X.items, inputs=[4 * np.round(u / 4) for u in X.inputs], input_names=X.input_names)
     options = {**CHOSEN, "left_censored": left_censored, "tied_durations": tied, "input_effects__durations": True}
     model = made(HSMM, 3, max_iter=3, **options).fit(X, sample_weight=weights)
     seen = list[DurationRegression]()
@@ -312,6 +314,10 @@ def test_the_m_step_of_durations_climbs_the_objective(left_censored: bool, monke
         _, gradient, _ = regression.terms(log_pmf[alike[0]], none, none, p.duration_slopes[alike[0]])
         expected = [(value(alike, u, 1e-4) - value(alike, u, -1e-4)) / 2e-4 for u in range(2)]
         assert_allclose(gradient, expected, rtol=1e-5)
+    rng = np.random.default_rng(1)
+    at, step = (torch.tensor(0.02 * rng.normal(size=objective.coordinates.n)) for _ in range(2))
+    up, down = (objective.value_and_gradient(at + sign * 1e-3 * step)[0] for sign in (1, -1))
+    assert_allclose((up - down) / 2e-3, float(objective.gradient(at) @ step), rtol=1e-5)
 
 
 def test_slopes_of_durations_are_found() -> None:
