@@ -24,7 +24,7 @@ def script() -> ModuleType:
 
 
 def test_effects_of_a_drawing_are_near_the_true_ones(script: ModuleType) -> None:
-    rows = script.one(seed=0, restricted=True)
+    rows = script.one(seed=0, restricted=True, durations=False)
     assert rows["state"].tolist() == [0, 1]
     assert ((rows["sd"] / script.SD).between(0.5, 1.6)).all()
     assert (rows["coverage"] >= 0.8).all()
@@ -43,13 +43,21 @@ def test_a_drawing_has_the_effects_that_it_says(script: ModuleType) -> None:
         assert np.corrcoef(leaves, effects[state])[0, 1] > 0.7
 
 
+def test_durations_have_the_effects_that_they_say(script: ModuleType) -> None:
+    X, effects = script.drawn_durations(3)
+    assert effects.shape == (2, script.GROUPS)
+    for state in range(2):
+        shares = [np.mean((x.ravel() > 1.5) == state) for x in X]
+        assert np.corrcoef(shares, effects[state] - effects[1 - state])[0, 1] > 0.7
+
+
 def test_a_summary_is_of_the_runs_of_each_method(script: ModuleType) -> None:
     runs = []
     for seed, restricted in itertools.product(range(3), (True, False)):
         sd = [0.8 + 0.1 * seed, 0.8] if restricted else [0.4, 0.4]
         rows = {"state": [0, 1], "sd": sd, "coverage": [0.9, 1.0], "seconds": [2.0, 2.0]}
         runs.append(pd.DataFrame(rows).assign(restricted=restricted))
-    table = script.summary(pd.concat(runs)).set_index("method")
+    table = script.summary(pd.concat(runs), script.SD).set_index("method")
     assert table["runs"].to_dict() == {"REML": 3, "ML": 3}
     assert table["sd_ratio"].to_dict() == pytest.approx({"REML": (5 * 0.8 + 0.8 + 0.3) / 6 / 0.8, "ML": 0.5})
     assert table["coverage"].tolist() == pytest.approx([0.95, 0.95])

@@ -375,7 +375,10 @@ class SegmentPosterior:
             information[of_row[:, None], of_row] += flat.T @ flat
             expected[:, i, of_row] += torch.einsum("tj,tjq->tq", ratio[:, i], moves)
             of_moves.append((of_row, moves))
-        own, segments = self.ran.gamma.new_zeros(n, k, of.n_sums), []  # scores of segments but for what is after them
+        of_segments, segments = (
+            self.ran.gamma.new_zeros(n, k, of.n_sums),
+            [],
+        )  # scores of segments but for what is after them
         for i in range(k):
             t, d = (counts[:, i] > LEAST_COUNT).nonzero(as_tuple=True)
             last = (t + d).clamp(max=n - 1)
@@ -383,20 +386,20 @@ class SegmentPosterior:
             information += of_durations
             scores += sums[last + 1, i] - sums[t, i]
             count = counts[t, i, d]
-            own[:, i].index_add_(0, t, (count / begun[t, i]).unsqueeze(-1) * scores)
+            of_segments[:, i].index_add_(0, t, (count / begun[t, i]).unsqueeze(-1) * scores)
             segments.append((t, last, count, scores))
         share = counts / torch.where(begun > 0, begun, 1.0).unsqueeze(-1)
-        begins, ends = _expected_scores(own, share, expected, ratio)  # w, (T, K, q), and e, (T, K, q)
+        before_segments, ends = _expected_scores(of_segments, share, expected, ratio)  # w, (T, K, q), and e, (T, K, q)
         for i, (t, last, count, scores) in enumerate(segments):
-            flat = count.sqrt().unsqueeze(-1) * (scores + ends[last, i] - begins[t, i])
+            flat = count.sqrt().unsqueeze(-1) * (scores + ends[last, i] - before_segments[t, i])
             information -= flat.T @ flat
             t = (before[:, i] > LEAST_COUNT).nonzero()[:, 0]
-            differences = begins[t] - ends[t - 1, i].unsqueeze(1)
+            differences = before_segments[t] - ends[t - 1, i].unsqueeze(1)
             of_row, moves = of_moves[i]
             differences[:, :, of_row] += moves[t]
             flat = (xi[t, i].sqrt().unsqueeze(-1) * differences).flatten(0, 1)
             information -= flat.T @ flat
-        return information + self._of_first(number, of, design, begun[0], begins[0])
+        return information + self._of_first(number, of, design, begun[0], before_segments[0])
 
     def _of_densities(self, places: Places) -> Tensor:
         """Return minus the expected Hessian of the log-densities, ``(P, P)``."""
@@ -485,40 +488,40 @@ class SegmentPosterior:
         Returns:
             The derivatives, ``(R, q)``, and minus the expected Hessian of all segments, ``(q, q)``.
         """
-        derivatives, durations, begins = self.predicted.of_durations, self.durations, torch.unique(t)
+        derivatives, durations, first_steps = self.predicted.of_durations, self.durations, torch.unique(t)
         derivatives = DurationDerivatives(derivatives.first[i : i + 1], derivatives.second[i : i + 1])
-        p = self._log_pmf(of.rows[begins])[:, i : i + 1].exp()  # (B, 1, D)
-        counts = counts[begins].unsqueeze(1)
+        p = self._log_pmf(of.rows[first_steps])[:, i : i + 1].exp()  # (B, 1, D)
+        counts = counts[first_steps].unsqueeze(1)
         scores = derivatives.scores(p)[:, 0]
         information = counts.sum(-1)[..., None, None] * derivatives.information(p)
         information -= torch.diag_embed(torch.einsum("bkd,kda->bka", counts, derivatives.second))
-        if durations.is_left_censored and len(begins) and begins[0] == 0:
+        if durations.is_left_censored and len(first_steps) and first_steps[0] == 0:
             scores[0] = derivatives.scores_of_first(p[0])[0]
             information[0] = derivatives.information_of_first(p[0], counts[0])
         which, column = (of.places.duration[i] >= 0).nonzero(as_tuple=True)
         place, unit = of.places.duration[i][which, column], of.places.duration_unit[i][which, column]
-        jacobian = design.new_zeros(len(begins), scores.shape[-1], of.n_sums)
-        jacobian[:, which, place] = design[begins][:, column] * unit
-        row = torch.searchsorted(begins, t)
+        jacobian = design.new_zeros(len(first_steps), scores.shape[-1], of.n_sums)
+        jacobian[:, which, place] = design[first_steps][:, column] * unit
+        row = torch.searchsorted(first_steps, t)
         of_all = jacobian.flatten(0, 1).T @ (information[:, 0] @ jacobian).flatten(0, 1)
         return (scores[row, d].unsqueeze(1) @ jacobian[row])[:, 0], of_all
 
 
-def _expected_scores(own: Tensor, share: Tensor, moves: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor]:
+def _expected_scores(of_segments: Tensor, share: Tensor, moves: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor]:
     """Return expected scores of all that is to come, ``(T, K, q)`` each, where segments begin and after they end.
 
     Args:
-        own: expected scores of segments that begin at T steps, ``(T, K, q)``.
+        of_segments: expected scores of segments that begin at T steps, ``(T, K, q)``.
         share: probabilities of their durations given that they begin and the data, ``(T, K, D)``.
         moves: expected scores of the transition into each step given the state that ends before it, ``(T, K, q)``.
         ratio: probabilities of these transitions given that state and the data, ``(T, K, K)``.
     """
     n, k, longest = share.shape
-    begins, ends = own.clone(), own.new_zeros(k, n + longest, own.shape[-1])
-    arrays = (begins.numpy(), ends.numpy(), share.numpy(), moves.numpy(), ratio.numpy())
+    before_segments, ends = of_segments.clone(), of_segments.new_zeros(k, n + longest, of_segments.shape[-1])
+    arrays = (before_segments.numpy(), ends.numpy(), share.numpy(), moves.numpy(), ratio.numpy())
     w, e, shares, of_moves, ratios = arrays
     for t in range(n - 1, -1, -1):
         w[t] += (shares[t][:, None] @ e[:, t : t + longest])[:, 0]
         if t:
             e[:, t - 1] = of_moves[t] + ratios[t] @ w[t]
-    return begins, ends.transpose(0, 1)
+    return before_segments, ends.transpose(0, 1)

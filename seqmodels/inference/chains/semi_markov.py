@@ -299,8 +299,8 @@ class SemiMarkovTrellis:
         def entries(t: int, columns: int, ranks: slice) -> list[Tensor]:
             lasted = torch.arange(columns - 1, -1, -1, device=of_row.device)
             entry = of_row[offsets[t - lasted] + every_rank[ranks]] * longest + lasted
-            found = side_by_side.index_select(0, entry.flatten()).view(*entry.shape, -1)  # (m, columns, G K)
-            return list(found.mT.split(n_states, 1))
+            looked_up = side_by_side.index_select(0, entry.flatten()).view(*entry.shape, -1)  # (m, columns, G K)
+            return list(looked_up.mT.split(n_states, 1))
 
         return entries
 
