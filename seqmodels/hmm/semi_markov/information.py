@@ -375,10 +375,8 @@ class SegmentPosterior:
             information[of_row[:, None], of_row] += flat.T @ flat
             expected[:, i, of_row] += torch.einsum("tj,tjq->tq", ratio[:, i], moves)
             of_moves.append((of_row, moves))
-        of_segments, segments = (
-            self.ran.gamma.new_zeros(n, k, of.n_sums),
-            [],
-        )  # scores of segments but for what is after them
+        of_segments = self.ran.gamma.new_zeros(n, k, of.n_sums)  # expected scores of segments, but not of what follows
+        segments = []
         for i in range(k):
             t, d = (counts[:, i] > LEAST_COUNT).nonzero(as_tuple=True)
             last = (t + d).clamp(max=n - 1)
