@@ -286,7 +286,9 @@ def test_em_of_durations_given_inputs(family: str, left_censored: bool) -> None:
 
 
 @pytest.mark.parametrize("left_censored", [False, True])
-def test_the_m_step_of_durations_raises_the_objective(left_censored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_m_step_of_durations_has_the_gradient_of_the_objective(
+    left_censored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its gradient, by the slopes of states that share durations, is that of differences; steps share inputs."""
     X, weights, tied = given((30, 1, 20, 40), 4), [1.0, 2.0, 1.0, 2.0], [0, 1, 0]
     assert X.inputs is not None
