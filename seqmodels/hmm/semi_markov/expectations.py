@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.distributed import all_reduce_sum
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.learning.constraints import Tying
@@ -36,6 +37,7 @@ from seqmodels.inference.chains.semi_markov import (
     Durations,
     SemiMarkovPosterior,
     SemiMarkovTrellis,
+    distinct_tables,
     forward_backward_pass,
 )
 
@@ -177,7 +179,15 @@ class SegmentEmission(Emission):
         if parameters.duration_slopes is None:
             return durations
         assert inputs is not None
-        return durations.given_inputs(parameters.duration_slopes, inputs, n_sequences)
+        tables = distinct_tables(parameters.duration_slopes, inputs)
+        n_cut_off = min(len(inputs), n_sequences * durations.log_pmf.shape[1])  # steps at ends, counted one by one
+        n_tables = max(len(tables[0]), n_cut_off)
+        refuse_beyond_memory(
+            f"durations of {n_tables:,} steps that depend on inputs",
+            8.0 * 2 * TABLES_OF_STEP * n_tables * durations.log_pmf.numel(),
+            "pass a smaller max_duration, or shorter sequences",
+        )
+        return durations.given_inputs(parameters.duration_slopes, inputs, n_sequences, tables)
 
     def has_free_durations(self, n_states: int) -> Tensor:
         if self.constraints is None:

@@ -29,7 +29,6 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import is_compiling
-from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.inference.chains.given_inputs import distinct_rows, log_durations
 from seqmodels.inference.chains.log_space import LogProduct
 from seqmodels.inference.chains.log_weights import finite, relative_to_largest
@@ -102,7 +101,9 @@ class Durations:
         """The log-probabilities of durations, ``(K, D)``, or of segments that begin at each row, ``(N, K, D)``."""
         return self.log_pmf if self.table_of_row is None else self.log_pmf[self.table_of_row]
 
-    def given_inputs(self, slopes: Tensor, inputs: Tensor, n_sequences: int) -> Durations:
+    def given_inputs(
+        self, slopes: Tensor, inputs: Tensor, n_sequences: int, tables: tuple[Tensor, Tensor] | None = None
+    ) -> Durations:
         """Return the distributions of segments that begin at N steps with given inputs, of which these are at zero.
 
         Args:
@@ -110,20 +111,9 @@ class Durations:
                 ``(K, U)``.
             inputs: inputs of each step, ``(N, U)``.
             n_sequences: number of sequences, whose first steps are the first of the N steps.
-
-        Raises:
-            ValueError: the tables do not fit into memory.
+            tables: what ``distinct_tables`` returns for these slopes and inputs, if it is known.
         """
-        # Rows that differ only where all slopes are zero have one table, unless derivatives by slopes are needed.
-        is_read = (slopes != 0).any(0) | slopes.requires_grad
-        rows, table = distinct_rows(inputs[:, is_read])
-        n_cut_off = min(len(inputs), n_sequences * self.log_pmf.shape[1])  # steps at ends, which are counted one by one
-        n_tables = max(len(rows), n_cut_off)
-        refuse_beyond_memory(
-            f"durations of {n_tables:,} steps that depend on inputs",
-            8.0 * 2 * TABLES_OF_STEP * n_tables * self.log_pmf.numel(),
-            "pass a smaller max_duration, or shorter sequences",
-        )
+        rows, table = distinct_tables(slopes, inputs) if tables is None else tables
         log_pmf = log_durations(self.log_pmf, slopes, inputs[rows])
         return Durations.of(log_pmf, left_censored=self.is_left_censored, table_of_row=table, n_sequences=n_sequences)
 
@@ -136,6 +126,18 @@ class Durations:
     def log_first_at_least(self) -> Tensor:
         """The log-probability that at least n steps of the first segment are left, ``(K, D)`` for n from 1 to D."""
         return torch.logaddexp(self.log_first, self.log_first_longer)
+
+
+def distinct_tables(slopes: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a row of each of R distinct tables of durations given inputs, ``(R,)``, and the table of each, ``(N,)``.
+
+    Rows that differ only where all slopes are zero have one table, unless derivatives by slopes are needed.
+
+    Args:
+        slopes: as in ``Durations.given_inputs``, ``(K, U)``.
+        inputs: inputs of each step, ``(N, U)``.
+    """
+    return distinct_rows(inputs[:, (slopes != 0).any(0) | slopes.requires_grad])
 
 
 def _log_tails(log_pmf: Tensor) -> tuple[Tensor, Tensor]:
