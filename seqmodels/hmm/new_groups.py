@@ -267,7 +267,7 @@ class NewGroupCursor:
         each: Prediction = self.cursor.distribution(state.state)
         if state.log_weights is None:
             return each
-        assert each.log_weights is not None, "an HMM predicts a mixture over its states"
+        assert each.log_weights is not None, "a hidden chain predicts a mixture over its states"
         assert each.log_end is None, "a model that reads inputs has no ends"
         n, m = state.log_weights.shape
         return replace(

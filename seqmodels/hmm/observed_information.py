@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from seqmodels.hmm.score_loops import ScoreLayout, Smoothed
 
 LEAST_DENSITY = 1e-300  # of possible densities relative to the largest of a step
-NUMBERS_AT_ONCE = 1 << 23  # numbers of the scores of some steps that are held at once
+NUMBERS_AT_ONCE = 1 << 23  # numbers of some shifts that are held at once
 STEP = 1e-4  # of the differences of the gradient of the log-prior
 ALONG = 1e-2  # of the second differences of the gradient, in standard errors up to 1
 
@@ -177,6 +177,16 @@ class HasDerivatives(Protocol):
         """Return minus the Hessian of the log-likelihood times the batch's weight, ``(P, P)``."""
 
 
+class CanShift(Protocol):
+    """The probabilities and densities of the steps of a batch, whose linear predictors can be shifted."""
+
+    def shifted(self, shift: Shift, factor: float, observation: Observation) -> CanShift:
+        """Return the same with ``factor`` times a shift added to the linear predictors."""
+
+    def posterior(self) -> HasDerivatives:
+        """Return the results of the forward-backward pass."""
+
+
 @dataclass(frozen=True)
 class ExactObjective:
     """Log-likelihood plus log-prior of a chain of K states given inputs, as a function of P unconstrained numbers u.
@@ -244,12 +254,19 @@ class ExactObjective:
             predicted, factors = self._predicted(steps, u), steps.factors(covariance)
             posterior = predicted.posterior()
             total += posterior.trace_gradient(self.places, [rest for _, rest in factors])
-            centre = posterior.value_and_gradient(self.places)[1]
-            for shift in steps.shifts_along([along for along, _ in factors], self.places, moves_table=True):
-                along = ALONG / max(1.0, shift.largest)
-                for sign in (along, -along):
-                    shifted = predicted.shifted(shift, sign, self.emission.observation, steps.batch)
-                    total += (centre - shifted.posterior().value_and_gradient(self.places)[1]) / along**2
+            shifts = steps.shifts_along([along for along, _ in factors], self.places, moves_table=True)
+            total += self._second_differences(predicted, posterior, shifts)
+        return total
+
+    def _second_differences(self, predicted: CanShift, posterior: HasDerivatives, shifts: Iterator[Shift]) -> Tensor:
+        """Return minus the sum of the second differences of a batch's gradient along shifts, ``(P,)``."""
+        centre = posterior.value_and_gradient(self.places)[1]
+        total = torch.zeros_like(centre)
+        for shift in shifts:
+            along = ALONG / max(1.0, shift.largest)
+            for sign in (along, -along):
+                shifted = predicted.shifted(shift, sign, self.emission.observation)
+                total += (centre - shifted.posterior().value_and_gradient(self.places)[1]) / along**2
         return total
 
     def _posterior(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> HasDerivatives:
@@ -265,17 +282,22 @@ class ExactObjective:
             second: True if the information is asked for.
         """
         p, inputs, batch = self.coordinates.at(u.detach())[0], steps.design[:, 1:], steps.batch
-        outputs = p.table.expand(len(inputs), -1, -1)
-        if p.table_slopes is not None:
-            outputs = outputs + torch.einsum("nc,klc->nkl", inputs, p.table_slopes)
+        outputs, log_b, first, hessians = self._densities(p, steps, second=second)
         logits = safe_log(p.transition).expand(len(inputs), -1, -1)
         if p.transition_slopes is not None:
             logits = logits + (inputs @ p.transition_slopes.flatten(0, 1).T).view(logits.shape)
-        log_b, first, hessians = density_derivatives(
-            self.emission.observation, outputs, batch.x, batch.past, second=second
-        )
         trellis = batch.trellis(replace(p, transition_slopes=None), LogDensities(log_b))
         return _Predicted.of(steps, trellis, logits, outputs, (first, hessians))
+
+    def _densities(
+        self, p: Parameters, steps: BatchSteps, *, second: bool
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Return output parameters at each step, ``(N, K, L)``, and what ``density_derivatives`` returns at them."""
+        outputs, batch = self.emission.observed(p.table).expand(len(steps.design), -1, -1), steps.batch
+        if p.table_slopes is not None:
+            slopes = self.emission.observed(p.table_slopes)
+            outputs = outputs + torch.einsum("nc,klc->nkl", steps.design[:, 1:], slopes)
+        return outputs, *density_derivatives(self.emission.observation, outputs, batch.x, batch.past, second=second)
 
     def _prior(self, u: Tensor) -> tuple[float, Tensor]:
         with torch.enable_grad():
@@ -549,16 +571,15 @@ class _Predicted:
         first, second = derivatives
         return cls(steps, trellis, b, float(peak.sum()), logits, outputs, first.contiguous(), second)
 
-    def shifted(self, shift: Shift, factor: float, observation: Observation, batch: PackedBatch) -> _Predicted:
+    def shifted(self, shift: Shift, factor: float, observation: Observation) -> _Predicted:
         """Return the same with linear predictors to which ``factor`` times a shift is added, without ``second``.
 
         Args:
             shift: the shift.
             factor: what it is multiplied by.
             observation: the emission distribution.
-            batch: the sequences.
         """
-        logits = torch.add(self.logits, shift.transition, alpha=factor)
+        batch, logits = self.steps.batch, torch.add(self.logits, shift.transition, alpha=factor)
         initial = (self.trellis.initial.log() + factor * shift.initial).softmax(-1)
         trellis = replace(self.trellis, initial=initial)
         if shift.table is None:

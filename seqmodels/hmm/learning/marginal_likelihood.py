@@ -236,9 +236,7 @@ class MarginalLikelihood:
                     back = spread.of(before) - spread.of(now)
                     curvature = symmetric_rank_one(correction.curvature, back, there)
                 correction, of_last = Correction(lacking, curvature), gradient
-        quasi = None
-        if uncorrected is not None and not converged:
-            quasi = self._by_quasi_likelihood(*uncorrected, spread)
+        quasi = None if uncorrected is None or converged else self._by_quasi_likelihood(*uncorrected, spread)
         if quasi is not None:
             at, log_precision, last = quasi
             phi = at.u[self.outer]

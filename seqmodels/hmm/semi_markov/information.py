@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.observed_information import (
-    ALONG,
     BatchSteps,
     ExactObjective,
     Places,
@@ -91,13 +90,8 @@ class ExactSegmentObjective(ExactObjective):
     def information_gradient(self, u: Tensor, covariance: Tensor) -> Tensor:
         total = torch.zeros_like(u)
         for steps in self.steps:
-            predicted = self._segments_of(steps, u)
-            centre = predicted.posterior().value_and_gradient(self.places)[1]
-            for shift in steps.shifts(self.places, covariance):
-                along = ALONG / max(1.0, shift.largest)
-                for sign in (along, -along):
-                    shifted = predicted.shifted(shift, sign, self.emission.observation)
-                    total += (centre - shifted.posterior().value_and_gradient(self.places)[1]) / along**2
+            predicted, shifts = self._segments_of(steps, u), steps.shifts(self.places, covariance)
+            total += self._second_differences(predicted, predicted.posterior(), shifts)
         return total
 
     def _posterior(self, steps: BatchSteps, u: Tensor, *, second: bool = False) -> SegmentPosterior:
@@ -114,12 +108,7 @@ class ExactSegmentObjective(ExactObjective):
         (p, of_numbers), inputs, batch = self.coordinates.at(u.detach()), steps.design[:, 1:], steps.batch
         if p.transition_slopes is None:  # so that there is a matrix of transitions at every step
             p = replace(p, transition_slopes=p.transition.new_zeros(*p.transition.shape, self.n_inputs))
-        outputs = self.emission.observed(p.table).expand(len(inputs), -1, -1)
-        if p.table_slopes is not None:
-            outputs = outputs + torch.einsum("nc,klc->nkl", inputs, self.emission.observed(p.table_slopes))
-        log_b, first, hessians = density_derivatives(
-            self.emission.observation, outputs, batch.x, batch.past, second=second
-        )
+        outputs, log_b, first, hessians = self._densities(p, steps, second=second)
         rows, table_of_row = self._tables(steps)
         trellis = trellis_of_batch(replace(p, duration_slopes=None), self.emission, batch, LogDensities(log_b))
         if p.duration_slopes is not None:

@@ -340,7 +340,7 @@ class SemiMarkovTrellis:
 
     @property
     def table_of_row(self) -> Tensor:
-        """Which of ``stacked`` tables is that of a segment that begins at each row, ``(N,)``; ``(1,)`` if it is one."""
+        """The number of the table of segments that begin at each row, ``(N,)``, or ``(1,)`` if there is one table."""
         of_row = self.durations.table_of_row
         return torch.zeros(1, dtype=torch.int64) if of_row is None else of_row
 
